@@ -175,9 +175,10 @@ func Snooze(d time.Duration) error { return &snoozeError{d} }
 
 // Throttle gives the task of a job back, without counting a retry, because a service has refused a
 // call: the task goes to the head of its line, and its [Partition] rests for d, on all runners. No
-// task of the partition starts meanwhile, while the other partitions of the queue are served. If the
-// task has no partition, all tasks of the queue without one rest. Running jobs go on; of two rests of
-// a partition the later one holds, and neither a resume nor a change of a limit ends a rest.
+// task of the partition is claimed meanwhile, while the other partitions of the queue are served. If the
+// task has no partition, all tasks of the queue without one rest. Running jobs go on, and what another
+// runner has claimed ahead still starts; of two rests of a partition the later one holds, and neither a
+// resume nor a change of a limit ends a rest.
 //
 // d is the time that the service asks for, a millisecond to 100 years. For any other d Throttle
 // returns an [*InvalidError], with which the job fails. An error that the job returns together with

@@ -82,6 +82,31 @@ func TestAThrottledPartitionRests(t *testing.T) {
 	})
 }
 
+// TestAThrottleAfterATransactionWithoutCommit stops what was claimed ahead, as any other throttle.
+func TestAThrottleAfterATransactionWithoutCommit(t *testing.T) {
+	bubble(t, func(b *bench) {
+		r := &refusing{refuse: map[string]time.Duration{"acme 40": time.Minute}}
+		for i := range 50 {
+			b.enqueue(fmt.Sprint("acme ", i), midge.Partition("acme"))
+		}
+		b.run(midge.RunnerConfig{Concurrency: 1}, func(ctx context.Context, w work) error {
+			err := r.job(ctx, w)
+			if err != nil {
+				err = errors.Join(err, midge.CompleteWith(ctx, &pretendTx{store: b.store}))
+			}
+			return err
+		})
+		b.after(time.Second)
+		if got := r.calls(); len(got) != 41 {
+			t.Errorf("%d jobs ran, want none after the throttled one", len(got))
+		}
+		b.after(time.Minute)
+		if got := r.calls(); len(got) != 10 {
+			t.Errorf("%q ran after the rest, want the ten others", got)
+		}
+	})
+}
+
 // restsAfter checks what shows the rest of partition acme, two seconds after the task was throttled.
 func (b *bench) restsAfter(throttled midge.Task, lines func(string) []string) {
 	b.Helper()

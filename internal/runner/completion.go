@@ -152,6 +152,9 @@ func (j *judge) settleApart(a *Attempt, err error, took time.Duration) {
 	defer cancel()
 	go j.endLocked(ctx, cancel, a.Fence.Ref)
 	alone := []settlement{j.settlement(a, err, took)} //nolint:contextcheck // its calls end with the shard
+	if alone[0].as == OutcomeThrottled {
+		j.releaseAll(j.slots.throttle(a))
+	}
 	tx := storage.Tx{Settles: []storage.Settle{alone[0].settle()}}
 	applied, failed := a.shard.settler.apply(ctx, []storage.Tx{tx})
 	switch {

@@ -172,6 +172,7 @@ func (s *slots) ended(d *shard, wanting bool) {
 	if g.wanting = wanting; !wanting {
 		g.granted = 0
 	}
+	s.rested = slices.DeleteFunc(s.rested, func(a *Attempt) bool { return a.shard == d })
 	now := time.Now()
 	s.deal(now)
 	for _, e := range s.shards {

@@ -30,6 +30,7 @@ type slots struct {
 	served   map[string]bool // the queues of the shards
 	strict   bool            // the shards claim in their order
 	bounds   map[string]*bound
+	rested   []*Attempt      // throttled since the claims of their shards that are under way were sent
 	limited  map[string]bool // the queues whose limit, or that of their partitions, has kept tasks waiting
 	empty    *sync.Cond      // signalled when perhaps no attempt is in flight, or active, any more
 }
@@ -65,13 +66,15 @@ func (s *slots) low() bool {
 
 // add adds claimed attempts, in order. They wait ahead for a worker; woken is one to be woken. back
 // holds the attempts to be released: a suspect where another one is here already, and the attempts
-// whose queue is no longer served or was closed by its gate. Without attempts, add finds a worker for free slots.
+// whose queue is no longer served or was closed by its gate, or whose partition was throttled after their
+// claim was sent. Without attempts, add finds a worker for free slots.
 func (s *slots) add(attempts ...*Attempt) (woken *worker, back []*Attempt) {
 	s.inFlight.add(attempts)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range attempts {
-		if a.suspect && s.suspects > 0 || !s.served[a.Fence.Queue] || !s.admits(a) {
+		if a.suspect && s.suspects > 0 || !s.served[a.Fence.Queue] || slices.ContainsFunc(s.rested, a.isBeside) ||
+			!s.admits(a) {
 			back = append(back, a)
 			continue
 		}
@@ -224,10 +227,15 @@ func (s *slots) returning(attempts ...*Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range attempts {
-		if !a.returns {
-			a.returns = true
-			a.shard.grant.returning++
-		}
+		s.returnsSoon(a)
+	}
+}
+
+// returnsSoon marks one attempt. The mutex is held.
+func (s *slots) returnsSoon(a *Attempt) {
+	if !a.returns {
+		a.returns = true
+		a.shard.grant.returning++
 	}
 }
 
@@ -316,13 +324,21 @@ func (s *slots) removeAllAhead(d *shard) []*Attempt {
 	return s.removeAhead(0, func(a *Attempt) bool { return d == nil || a.shard == d })
 }
 
-// removeBeside removes and returns the attempts ahead that share a's queue and partition.
-func (s *slots) removeBeside(a *Attempt) []*Attempt {
+// throttle removes and returns the attempts ahead that share a's queue and partition. Those that a claim
+// under way brings go back, and no other claim asks for tasks before a's release has reached the storage.
+func (s *slots) throttle(a *Attempt) []*Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.removeAhead(0, func(b *Attempt) bool {
-		return b.Fence.Queue == a.Fence.Queue && b.Partition == a.Partition
-	})
+	s.returnsSoon(a)
+	if !a.shard.grant.asked.IsZero() {
+		s.rested = append(s.rested, a)
+	}
+	return s.removeAhead(0, a.isBeside)
+}
+
+// isBeside reports whether two attempts share a queue and a partition.
+func (a *Attempt) isBeside(b *Attempt) bool {
+	return b.Fence.Queue == a.Fence.Queue && b.Partition == a.Partition
 }
 
 // running returns the running attempts for the heartbeat, and how many there are. now is the storage's

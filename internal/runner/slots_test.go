@@ -153,3 +153,44 @@ func TestAShardThatRestsWaitsForTasksOnceAnotherLeavesItsSlots(t *testing.T) {
 		}
 	}
 }
+
+// TestAThrottleHoldsWhatAClaimUnderWayBrings has a job throttle its partition while a claim is under way, which may
+// have taken a task of the partition before the storage learned of the rest.
+func TestAThrottleHoldsWhatAClaimUnderWayBrings(t *testing.T) {
+	s := newSlots(4, 0)
+	w := &workers{shared: &shared{slots: s, health: &health{}}}
+	d, elsewhere := newShard(w, nil, "q"), newShard(w, nil, "p")
+	s.arrange([]*shard{d, elsewhere}, []int{1, 1}, true, []string{"q", "p"})
+	of := func(d *shard, queue, partition string) *Attempt {
+		fence := storage.Fence{Ref: storage.Ref{Queue: queue}}
+		return &Attempt{batch: &batch{shard: d}, Fence: fence, Partition: partition}
+	}
+	s.ask(d)
+	s.throttle(of(d, "q", "acme"))
+	beside := of(d, "q", "acme")
+	s.answered(elsewhere, storage.Claimed{})
+	_, back := s.add(beside, of(d, "q", "other"), of(d, "q", ""), of(elsewhere, "p", "acme"))
+	if len(back) != 1 || back[0] != beside {
+		t.Errorf("%d are given back, want the task of the partition that rests", len(back))
+	}
+	s.answered(d, storage.Claimed{})
+	if _, back := s.add(of(d, "q", "acme")); len(back) != 0 {
+		t.Error("what a later claim brings is given back, although the storage knows of the rest")
+	}
+}
+
+// TestNoClaimOvertakesAThrottle asks for tasks after a job has throttled its partition, before the settle.
+func TestNoClaimOvertakesAThrottle(t *testing.T) {
+	s := newSlots(4, 0)
+	d := newShard(&workers{shared: &shared{slots: s, health: &health{}}}, nil, "q")
+	s.arrange([]*shard{d}, []int{1}, true, []string{"q"})
+	a := &Attempt{batch: &batch{shard: d}}
+	s.throttle(a)
+	if start, ahead, _ := s.ask(d); start+ahead > 0 {
+		t.Errorf("a claim asks for %d tasks before the storage knows of the rest", start+ahead)
+	}
+	s.settled(a)
+	if start, _, _ := s.ask(d); start != 4 {
+		t.Errorf("a claim asks for %d tasks afterwards, want 4", start)
+	}
+}

@@ -98,8 +98,7 @@ func (j *judge) finish(a *Attempt, err error, took time.Duration) {
 			j.releaseAll(j.slots.removeAllAhead(a.shard))
 			j.slots.returning(a)
 		case sm.as == OutcomeThrottled: // and are to rest with it
-			j.releaseAll(j.slots.removeBeside(a))
-			j.slots.returning(a)
+			j.releaseAll(j.slots.throttle(a))
 		}
 		a.shard.settler.add(sm)
 	}
