@@ -86,7 +86,8 @@ func TestADeadlineEndsATaskWhoseFollowUpIsRefused(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var told heard
 		child := b.enqueue("child", midge.To("elsewhere"))
-		b.run(midge.RunnerConfig{OnEnd: told.hooks(), Backoff: midge.Constant(30 * time.Second)}, func(ctx context.Context, _ work) error {
+		cfg := midge.RunnerConfig{OnEnd: told.hooks(), Backoff: midge.Constant(30 * time.Second)}
+		b.run(cfg, func(ctx context.Context, _ work) error {
 			return midge.FollowUp(ctx, work{"another"}, midge.To(child.Queue), midge.ID(child.ID))
 		})
 		task := b.enqueue("parent", midge.Deadline(time.Now().Add(5*time.Second)))

@@ -220,7 +220,8 @@ func TestASettleOutlastsAStorageThatIsFullForLongerThanTheLease(t *testing.T) {
 		got := b.stats(midge.DefaultQueue).Totals
 		short, _ := runs.Load("short")
 		if n := short.(*atomic.Int32).Load(); got.Crashed != 0 || got.Completed != 2 || n != 1 {
-			t.Errorf("%d crashes, %d completed, %d runs of the successful job; want none, 2 and 1", got.Crashed, got.Completed, n)
+			t.Errorf("%d crashes, %d completed, %d runs of the successful job; want none, 2 and 1",
+				got.Crashed, got.Completed, n)
 		}
 	})
 }
