@@ -182,7 +182,8 @@ func (q *Queue) Page(
 
 // RequeueAll requeues the tasks in a state that match accepts, as [Client.Requeue] does, and returns
 // how many. A nil match accepts all tasks. state is any but pending. Tasks whose unique key is taken
-// stay as they are, and so does the task that records how far "midge load" has loaded a file.
+// stay as they are, and so do the tasks that record how far "midge load" has loaded a file, and "midge
+// import" a queue.
 func (q *Queue) RequeueAll(
 	ctx context.Context, state State, match func(Task) bool, opts ...RequeueOption,
 ) (int, error) {
@@ -209,8 +210,8 @@ func (q *Queue) CancelAll(
 }
 
 // DeleteAll deletes the tasks in a state that match accepts, and returns how many. A nil match
-// accepts all tasks. state is any but pending. The task that records how far "midge load" has loaded a
-// file stays: only [Client.Delete] and [Queue.Remove] delete it.
+// accepts all tasks. state is any but pending. The tasks that record how far "midge load" has loaded a
+// file, and "midge import" a queue, stay: only [Client.Delete] and [Queue.Remove] delete them.
 func (q *Queue) DeleteAll(
 	ctx context.Context, state State, match func(Task) bool,
 ) (int, error) {

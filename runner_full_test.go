@@ -225,3 +225,64 @@ func TestASettleOutlastsAStorageThatIsFullForLongerThanTheLease(t *testing.T) {
 		}
 	})
 }
+
+// unsound is a storage that refuses the settles of a queue, and keeps its leases locked, as Redis does with a queue
+// whose keys are damaged.
+type unsound struct {
+	storage.Storage
+
+	damaged atomic.Bool
+}
+
+func (u *unsound) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	if u.damaged.Load() && len(txs) > 0 && len(txs[0].Settles) > 0 {
+		applied := make([]storage.Applied, len(txs))
+		for i := range applied {
+			applied[i].Err = errors.New("a key has another type")
+		}
+		return applied, nil
+	}
+	return u.Storage.Apply(ctx, call, txs...)
+}
+
+// Claim takes no tasks of the queue.
+func (u *unsound) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	if u.damaged.Load() {
+		req.Start, req.Ahead = 0, 0
+	}
+	return u.Storage.Claim(ctx, req)
+}
+
+func (u *unsound) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	if !u.damaged.Load() {
+		return u.Storage.Extend(ctx, req)
+	}
+	var locked []storage.Ref
+	for _, l := range req.Leases {
+		locked = append(locked, l.Fence.Ref)
+	}
+	req.Leases = nil
+	extended, err := u.Storage.Extend(ctx, req)
+	extended.Locked = append(extended.Locked, locked...)
+	return extended, err
+}
+
+// TestASettleOfADamagedQueueIsGivenUp checks that an attempt whose settle the storage refuses because of damage stays
+// with the runner for no longer than its lease, so that a shutdown does not wait for it.
+func TestASettleOfADamagedQueueIsGivenUp(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := &unsound{Storage: b.store}
+		b.store = s
+		b.run(midge.RunnerConfig{Lease: 2 * time.Second, Slog: slog.New(slog.DiscardHandler)}, func(context.Context, work) error {
+			s.damaged.Store(true)
+			return nil
+		})
+		b.enqueue("a")
+		b.after(10 * time.Second)
+		begun := time.Now()
+		if err := b.drain(); err != nil || time.Since(begun) > time.Second {
+			t.Errorf("the shutdown took %v and returned %v, want none at once", time.Since(begun), err)
+		}
+		s.damaged.Store(false)
+	})
+}

@@ -82,14 +82,13 @@ func cuts(text string) (ends, begins []int) {
 	if joint := strings.Index(text[len(text)-max(long, 0):], "\n\n"); joint >= 0 {
 		ends = append(ends, len(text)-long+joint)
 	}
-	for at := 0; len(ends)+len(begins) < mostCuts; {
-		mark := strings.Index(text[at:], "…")
+	for rest := text; len(ends) < mostCuts; { // from the end, where midge's own mark stands
+		mark := strings.LastIndex(rest, "…")
 		if mark < 0 {
 			break
 		}
-		end := at + mark
-		at = end + len("…")
-		ends = append(ends, end, len(strings.TrimSuffix(text[:end], `"`)))
+		rest = text[:mark]
+		ends = append(ends, mark, len(strings.TrimSuffix(rest, `"`)))
 	}
 	if mark := strings.Index(text, cutOff); mark >= 0 {
 		begins = append(begins, mark+len(cutOff))

@@ -55,6 +55,7 @@ func TestPartsOfValuesAreConcealedWhereATextWasCut(t *testing.T) {
 		"a stack":                 {pem, attempt("bad", dots(storage.MaxText-1000)+pem)},
 		"an error and a stack":    {pem, attempt(dots(storage.MaxText-1000)+pem, dots(storage.MaxText-1000)+pem)},
 		"an ellipsis":             {pem, []string{storage.PrintableText("bad key: "+pem, 300) + ", again"}},
+		"many ellipses":           {pem, []string{strings.Repeat("Loading… ", 40) + storage.PrintableText("bad key: "+pem, 300)}},
 		"an invalid value":        {pem, []string{storage.Invalid("key", pem, "a key").Error()}},
 		"the end of an output":    {pem, attempt("exit status 1: (the beginning is cut off)\n"+pem[300:]+" is bad", "")},
 		"the middle of an output": {pem, attempt("exit status 1: (the beginning is cut off)\n"+pem[9:], "")},

@@ -39,6 +39,13 @@ func (s *server) request(r *http.Request, v *view, a action, d *askData) (bulk.R
 	if err := req.Action.Check(); err != nil {
 		return req, err
 	}
+	if text := r.FormValue("seen"); text != "" { // a form of an earlier version has none
+		seen, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || seen < 0 {
+			return req, storage.Invalid("seen", text, "the moment at which the dialog counted the tasks")
+		}
+		req.Seen, d.Seen = seen, seen
+	}
 	if r.FormValue("all") == "" {
 		if len(d.Refs) == 0 {
 			return req, &statusError{http.StatusBadRequest, "Select tasks first, or tick “all that match”."}
@@ -55,12 +62,7 @@ func (s *server) request(r *http.Request, v *view, a action, d *askData) (bulk.R
 	if err := s.mayFilter(v, f); err != nil {
 		return req, err
 	}
-	if text := r.FormValue("seen"); text != "" { // a form of an earlier version has none
-		if req.Seen, err = strconv.ParseInt(text, 10, 64); err != nil || req.Seen < 0 {
-			return req, storage.Invalid("seen", text, "the moment at which the dialog counted the tasks")
-		}
-	}
-	d.Chosen, d.Refs, d.Versions, d.Seen = &c, nil, nil, req.Seen
+	d.Chosen, d.Refs, d.Versions = &c, nil, nil
 	// Without a state, the action is on the tasks that a list without a state shows.
 	req.Scan = scan.Request{Filter: f, States: storage.StatesWhere(storage.State.Live)}
 	if c.State != "" {

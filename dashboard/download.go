@@ -72,11 +72,12 @@ func (s *server) offerDownload(v *view, d *askData) {
 	case d.Chosen != nil && d.Most == 0:
 		d.NoDownload = uncounted
 	default:
-		q := url.Values{"do": {d.Do}, "form": {d.Form}, "ref": d.Refs, "version": d.Versions}
+		seen := []string{strconv.FormatInt(d.Seen, 10)}
+		q := url.Values{"do": {d.Do}, "form": {d.Form}, "ref": d.Refs, "version": d.Versions, "seen": seen}
 		if c := d.Chosen; c != nil {
 			q = url.Values{
 				"do": {d.Do}, "form": {d.Form}, "all": {"1"}, "state": {c.State}, "queue": {c.Queue},
-				"filter": {c.Filter}, "count": {d.Confirms()}, "seen": {strconv.FormatInt(d.Seen, 10)},
+				"filter": {c.Filter}, "count": {d.Confirms()}, "seen": seen,
 			}
 		}
 		d.Download = v.URL("/action/download") + "?" + q.Encode()

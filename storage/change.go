@@ -103,7 +103,7 @@ func FirstQueue(ref Ref, headers map[string]string) string {
 // once the change is complete. A requeue must not call it: the task was due when it was due first.
 func (ch *Change) CompleteHeaders(t *Task) {
 	_, due := t.Headers[DueHeader]
-	due = due && (ch.Now || ch.timed())
+	due = due && (ch.Now || ch.timed()) || !ch.At.IsZero()
 	first := FirstQueue(t.Ref, t.Headers)
 	moved := ch.Queue != "" && ch.Queue != t.Queue && t.Headers[QueueHeader] != first
 	if !due && !moved {

@@ -68,8 +68,9 @@ type Request struct {
 	// States nor the filter names states, the states are those of Action.Default. States in which the action
 	// cannot be done to a task are left out.
 	Scan scan.Request
-	// Seen is [Preview.Seen] of the preview that a person confirmed, 0 for none. Tasks that were enqueued after
-	// it are left out, and tasks that changed after it count as Changed. A Cancel is done to these too.
+	// Seen is [Preview.Seen] of the preview that a person confirmed, 0 for none. Tasks that match and were
+	// enqueued after it are left out, and tasks that changed after it, and named ones that were enqueued after
+	// it, count as Changed. A Cancel is done to those that changed.
 	Seen int64
 	// Limit is the largest number of tasks to which the action is done, 0 for no bound.
 	Limit int

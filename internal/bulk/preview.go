@@ -23,8 +23,8 @@ type Preview struct {
 	Queues map[string]int64
 	// Targets are the named tasks, each once, as [Action.Target] returns them for the tasks that were read.
 	Targets []Target
-	// Seen is the moment of a preview of tasks that match, as a version: no task that the preview found was
-	// enqueued or changed after it. It is 0 if the tasks are named.
+	// Seen is the moment of the preview, as a version: no task that the preview found was enqueued or changed
+	// after it.
 	Seen int64
 	// Samples are the first five of the tasks.
 	Samples []storage.Task
@@ -66,6 +66,10 @@ func Look(ctx context.Context, session *storage.Session, req Request, budget Bud
 	if budget.Time == 0 {
 		budget.Time = PreviewTime
 	}
+	begun, err := session.Now(ctx)
+	if err != nil {
+		return Preview{}, err
+	}
 	w := &worker{req: req, session: session, budget: budget.Tasks}
 	if budget.Time > 0 {
 		w.until = time.Now().Add(budget.Time)
@@ -93,9 +97,10 @@ func Look(ctx context.Context, session *storage.Session, req Request, budget Bud
 			}
 		}
 	}
-	if len(req.Tasks) == 0 {
-		p.Seen = max(newest, w.seen)
+	if len(req.Tasks) > 0 { // some of them may not have been read, or not have existed
+		w.seen = begun.UnixMicro()
 	}
+	p.Seen = max(newest, w.seen)
 	p.Targets = slices.Clone(w.req.Tasks)
 	for i, target := range p.Targets {
 		p.Targets[i] = cmp.Or(seen[target.Ref], target)

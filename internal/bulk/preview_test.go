@@ -165,6 +165,29 @@ func TestAPreviewThatFoundNothingYetIsNotEmpty(t *testing.T) {
 	}
 }
 
+// TestNamedTasksThatAPreviewDidNotReadAreProtected names a task that the preview does not reach, and a task that does not
+// exist yet. If they change or come before the run, it leaves them alone.
+func TestNamedTasksThatAPreviewDidNotReadAreProtected(t *testing.T) {
+	r := open(t)
+	r.insert("a", 3, nil)
+	ref := func(id string) storage.Ref { return storage.Ref{Queue: "a", ID: id} }
+	req := Request{Action: Action{Verb: Delete}, Tasks: Refs(ref("gone"), ref("t0000"), ref("t0001"), ref("t0002"))}
+	p, err := Look(t.Context(), r.Session, req, Budget{Tasks: 1})
+	if err != nil || p.Count > 1 {
+		t.Fatalf("got %+v, %v", p, err)
+	}
+	r.insert("a", 1, func(_ int, in *storage.Insert) { in.Ref.ID = "gone" })
+	priority := 3
+	alter := func(storage.Task) (storage.Change, error) { return storage.Change{Priority: &priority}, nil }
+	if err := r.ChangeTask(t.Context(), ref("t0002"), alter); err != nil {
+		t.Fatal(err)
+	}
+	req.Tasks, req.Seen = p.Targets, p.Seen
+	if got, err := Run(t.Context(), r.Session, req); err != nil || brief(got) != [5]int64{4, 2, 2, 0, 0} {
+		t.Errorf("got %+v, %v, want two tasks deleted and two that changed", got, err)
+	}
+}
+
 // TestARunIsForWhatItsPreviewFound does each action after a preview, another task, which is listed first, and a
 // change of a task that the preview found. With and without a limit, the other task stays as it is.
 func TestARunIsForWhatItsPreviewFound(t *testing.T) {

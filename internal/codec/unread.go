@@ -2,7 +2,6 @@ package codec
 
 import (
 	"encoding/json"
-	"reflect"
 	"slices"
 
 	"github.com/midgehq/midge/storage"
@@ -14,13 +13,17 @@ import (
 // Decode must have decoded the payload already.
 func (p Parameters) Unread(encoding string, payload []byte) (fields []string) {
 	found := func(path string) { fields = append(fields, storage.PrintableText(path, storage.MaxName)) }
-	if s := p.shape(encoding, reflect.Zero(p.typ).Interface()); s.renames {
+	s := p.msgpack // nil for a raw job
+	if encoding == JSON {
+		s = p.json
+	}
+	if s != nil && s.renames {
 		payload = todaysNames.of(s, encoding, payload) // what is renamed then, and nothing else, is read
 	}
 	if encoding == JSON {
-		p.json.unreadJSON(payload, "", found)
+		s.unreadJSON(payload, "", found)
 	} else {
-		p.msgpack.unreadMsgpack(msgpackWalk{data: payload}, 0, "", found)
+		s.unreadMsgpack(msgpackWalk{data: payload}, 0, "", found)
 	}
 	slices.Sort(fields)
 	return slices.Compact(fields)

@@ -439,9 +439,9 @@ func spansOf(values []pattern) (spans []span) {
 	return spans
 }
 
-// within reports whether a moment lies in one of the spans.
+// within reports whether a moment lies in one of the spans. A zero one, which is none, lies in no span.
 func within(spans []span, at time.Time) bool {
-	return slices.ContainsFunc(spans, func(s span) bool { return !at.Before(s.from) && at.Before(s.to) })
+	return !at.IsZero() && slices.ContainsFunc(spans, func(s span) bool { return !at.Before(s.from) && at.Before(s.to) })
 }
 
 // momentIn returns the moment that a value in the parameters is. It is zero if the value is none. A day, as

@@ -94,7 +94,7 @@ func (j *judge) finishJoined(a *Attempt, err error, took time.Duration) {
 	ctx := a.shard.hard
 	done := settlement{attempt: a, took: took}
 	t, failed := j.look(ctx, a.Fence.Ref)
-	for refusesRead(failed) && sleep.For(ctx, jitter(slowScan)) {
+	for refuses(failed) && sleep.For(ctx, jitter(slowScan)) {
 		j.log.trouble("read a task", failed)
 		t, failed = j.look(ctx, a.Fence.Ref)
 	}
@@ -130,8 +130,8 @@ func (j *judge) finishJoined(a *Attempt, err error, took time.Duration) {
 	}
 }
 
-// refusesRead reports whether a storage that answers has refused to read a task, and may read it later.
-func refusesRead(err error) bool {
+// refuses reports whether a storage that answers has refused a call, and may carry it out later.
+func refuses(err error) bool {
 	return errors.Is(err, storage.ErrRefused) || errors.Is(err, storage.ErrFull)
 }
 
@@ -151,7 +151,7 @@ func (j *judge) settleApart(a *Attempt, err error, took time.Duration) {
 	ctx, cancel := context.WithCancel(a.shard.hard)
 	defer cancel()
 	go j.endLocked(ctx, cancel, a.Fence.Ref)
-	alone := []settlement{j.settlement(a, err, took)} //nolint:contextcheck // its calls end with the shard
+	alone := []settlement{j.settlement(a, err, took)}
 	if alone[0].as == OutcomeThrottled {
 		j.releaseAll(j.slots.throttle(a))
 	}

@@ -259,13 +259,18 @@ func (s *settler) settle(ctx context.Context, batch []settlement) {
 
 // later keeps a batch for another try, each settlement by itself, so that one that is refused for
 // good does not stop the others. The leases are extended meanwhile. A lease that has expired, because
-// the storage refuses extensions too, can still be settled until it is recovered, and then its fence
-// refuses the settle.
+// a full storage refuses extensions too, can still be settled until it is recovered, and then its fence
+// refuses the settle. If its lease has expired, a settlement that is refused for another reason, such as
+// damage, is given up.
 func (s *settler) later(batch []settlement, err error) {
 	if len(s.waiting) == 0 { // one line per round of tries
 		s.log.trouble("settle", err)
 	}
 	for i := range batch {
+		if !refuses(err) && !Unanswered(err) && batch[i].attempt.unextended() >= s.lease {
+			s.giveUp(batch[i:i+1], err)
+			continue
+		}
 		if len(s.waiting) == 0 {
 			s.next = time.Now().Add(jitter(slowScan))
 		}

@@ -227,15 +227,10 @@ func (s *slots) returning(attempts ...*Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range attempts {
-		s.returnsSoon(a)
-	}
-}
-
-// returnsSoon marks one attempt. The mutex is held.
-func (s *slots) returnsSoon(a *Attempt) {
-	if !a.returns {
-		a.returns = true
-		a.shard.grant.returning++
+		if !a.returns {
+			a.returns = true
+			a.shard.grant.returning++
+		}
 	}
 }
 
@@ -325,11 +320,10 @@ func (s *slots) removeAllAhead(d *shard) []*Attempt {
 }
 
 // throttle removes and returns the attempts ahead that share a's queue and partition. Those that a claim
-// under way brings go back, and no other claim asks for tasks before a's release has reached the storage.
+// under way brings go back.
 func (s *slots) throttle(a *Attempt) []*Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.returnsSoon(a)
 	if !a.shard.grant.asked.IsZero() {
 		s.rested = append(s.rested, a)
 	}
@@ -376,8 +370,10 @@ func (s *slots) busy() int {
 func (s *slots) checks(a *Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a.checks = true
-	s.checking++
+	if !a.checks {
+		a.checks = true
+		s.checking++
+	}
 }
 
 func (s *slots) resize(limit int) {

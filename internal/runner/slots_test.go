@@ -185,6 +185,7 @@ func TestNoClaimOvertakesAThrottle(t *testing.T) {
 	d := newShard(&workers{shared: &shared{slots: s, health: &health{}}}, nil, "q")
 	s.arrange([]*shard{d}, []int{1}, true, []string{"q"})
 	a := &Attempt{batch: &batch{shard: d}}
+	s.returning(a)
 	s.throttle(a)
 	if start, ahead, _ := s.ask(d); start+ahead > 0 {
 		t.Errorf("a claim asks for %d tasks before the storage knows of the rest", start+ahead)

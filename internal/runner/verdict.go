@@ -98,6 +98,7 @@ func (j *judge) finish(a *Attempt, err error, took time.Duration) {
 			j.releaseAll(j.slots.removeAllAhead(a.shard))
 			j.slots.returning(a)
 		case sm.as == OutcomeThrottled: // and are to rest with it
+			j.slots.returning(a) // first, so that no claim asks for others before the release
 			j.releaseAll(j.slots.throttle(a))
 		}
 		a.shard.settler.add(sm)

@@ -61,11 +61,17 @@ func (e *endpoint) statusError(answer *http.Response) error {
 		text += ", a redirect " + to + ", which is not followed"
 	}
 	var body []byte
+	cut := false
 	if answer.StatusCode != http.StatusSwitchingProtocols { // after which no context ends the connection
-		body, _ = io.ReadAll(io.LimitReader(answer.Body, maxErrorBody+1)) // if it breaks off, the status is enough
+		var err error // if the body breaks off, the status is enough
+		body, err = io.ReadAll(io.LimitReader(answer.Body, maxErrorBody+1))
+		cut = err != nil || len(body) > maxErrorBody
 	}
 	if shown := bytes.TrimSpace(body); len(shown) > 0 {
 		text += ": " + storage.PrintableText(string(shown), maxErrorBody)
+		if cut && !strings.HasSuffix(text, "…") {
+			text += "…"
+		}
 	}
 	return fmt.Errorf("%s answered %s", e.host, text)
 }

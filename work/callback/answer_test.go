@@ -128,6 +128,16 @@ func TestTheErrorHasABoundedPartOfTheBody(t *testing.T) {
 	}
 }
 
+// TestTheErrorMarksAPartOfTheBody checks that an error which has only a part of the body ends with "…", also if the white
+// space before that part is left out.
+func TestTheErrorMarksAPartOfTheBody(t *testing.T) {
+	r := newRig(t, answers(http.StatusBadRequest, "\n"+strings.Repeat("z", maxErrorBody+100)), nil)
+	r.enqueue()
+	if end := r.next(); !strings.HasSuffix(end.Err.Error(), "z…") {
+		t.Errorf("the error does not end with an ellipsis: %.50q…", end.Err.Error())
+	}
+}
+
 func TestABodyIsTheResult(t *testing.T) {
 	for _, encoding := range []midge.Encoding{midge.MessagePack, midge.JSON} {
 		body := ""
