@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmihailenco/msgpack/v5"
+
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/internal/steps"
 	"github.com/midgehq/midge/storage"
@@ -148,3 +150,31 @@ func (jsonBlob) Kind() string             { return "blob" }
 func (jsonBlob) Options() midge.Options   { return midge.Options{Encoding: midge.JSON} }
 func (packedBlob) Kind() string           { return "blob" }
 func (packedBlob) Options() midge.Options { return midge.Options{Encoding: midge.MessagePack} }
+
+// money reads and writes itself in MessagePack alone.
+type money struct{ cents int } //nolint:recvcheck // a decoder changes it
+
+func (m money) EncodeMsgpack(e *msgpack.Encoder) error { return e.EncodeInt(int64(m.cents)) }
+
+func (m *money) DecodeMsgpack(d *msgpack.Decoder) (err error) {
+	m.cents, err = d.DecodeInt()
+	return err
+}
+
+func (m money) MarshalJSON() ([]byte, error) { return fmt.Appendf(nil, `{"cents":%d}`, m.cents), nil }
+
+type bill struct{ Sum money }
+
+func (bill) Kind() string { return "blob" }
+
+// TestAChangeOfParametersIsReadable refuses parameters whose type does not come back in the encoding of the task.
+func TestAChangeOfParametersIsReadable(t *testing.T) {
+	bubble(t, func(b *bench) {
+		task := must1(b.client.Enqueue(b.ctx, jsonBlob{}))
+		client := must1(midge.NewClient(b.store, midge.ClientConfig{}))
+		var invalid *midge.InvalidError
+		if err := client.ChangeJob(b.ctx, task.Ref, bill{money{7}}); !errors.As(err, &invalid) {
+			t.Errorf("got %v, want an InvalidError", err)
+		}
+	})
+}

@@ -205,6 +205,9 @@ func (r *replacement) as(t *Task) (*replacement, error) {
 	case err != nil:
 		return r, nil //nolint:nilerr // the encoding is replaced
 	}
+	if err := r.definition.codec.Check(t.Encoding); err != nil { // it was checked in its own encoding
+		return nil, err
+	}
 	encoded := *r
 	encoded.encoding = t.Encoding
 	encoded.payload, err = r.definition.encode(t.Encoding, r.job)

@@ -8,15 +8,28 @@ import (
 // Both encodings write the fields of an embedded pointer among the others. It comes back as nil if there are
 // none of them in the data, and MessagePack writes those of nil as nil.
 
-// withoutNils leaves out of MessagePack the fields with which its decoder would replace an embedded nil.
+// withoutNils leaves out of MessagePack the fields with which its decoder would replace an embedded nil: those of
+// an embedded pointer of which all that is stored is nil.
 var withoutNils = rewriting{
 	concerns: func(s *shape) bool { return s.embeds && !s.decodes },
 	before: func(s *shape, _ string, fields []entry) []entry {
-		return slices.DeleteFunc(fields, func(e entry) bool {
-			behind := func(f field) bool { return f.behind && (f.name == e.name || f.alias == e.name) }
-			return e.isNil() && slices.ContainsFunc(s.layout.fields, behind)
-		})
+		for _, pointer := range s.layout.pointers {
+			behind := func(e entry) bool { return s.layout.isBehind(pointer, e.name) }
+			if !slices.ContainsFunc(fields, func(e entry) bool { return behind(e) && !e.isNil() }) {
+				fields = slices.DeleteFunc(fields, behind)
+			}
+		}
+		return fields
 	},
+}
+
+// isBehind reports whether a name is that of a field behind an embedded pointer.
+func (l *layout) isBehind(pointer field, name string) bool {
+	n := len(pointer.Index)
+	return slices.ContainsFunc(l.fields, func(f field) bool {
+		named := name != "" && (f.name == name || f.alias == name)
+		return named && len(f.Index) > n && slices.Equal(f.Index[:n], pointer.Index)
+	})
 }
 
 // isNil reports whether the value is the nil of MessagePack.

@@ -98,3 +98,27 @@ func TestAnEmbeddedPointerComesBackAsItWas(t *testing.T) {
 		t.Errorf("in an any: got %q, %v; want a map", data, err)
 	}
 }
+
+// Base has a field that is stored as nil beside another one.
+type Base struct {
+	Tags []int
+	N    int
+}
+
+// A nil that is stored replaces what stands in a variable, if another field of the embedded pointer is stored.
+func TestAStoredNilReplacesAValueBehindAnEmbeddedPointer(t *testing.T) {
+	type outer struct {
+		*Base
+		X int
+	}
+	for _, encoding := range []string{MessagePack, JSON} {
+		data, err := Encode(encoding, outer{&Base{nil, 5}, 1})
+		got := outer{&Base{[]int{7}, 1}, 2}
+		if err == nil {
+			err = Decode(encoding, data, &got)
+		}
+		if err != nil || got.Tags != nil || got.N != 5 || got.X != 1 {
+			t.Errorf("%s: got %+v of %+v, %v; want no tags, 5 and 1", encoding, got.Base, got, err)
+		}
+	}
+}

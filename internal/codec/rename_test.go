@@ -204,6 +204,11 @@ func TestARenamedFieldIsReadWhereverItIs(t *testing.T) {
 				map[any]newLine{"c": {"tin", 4}},
 			}, both[:1],
 		},
+		"map keys": {
+			struct{ Counts map[oldLine]int }{map[oldLine]int{{"tea", 1}: 1, {"cup", 1}: 2}},
+			struct{ Counts map[newLine]int }{map[newLine]int{{"tea", 1}: 1, {"cup", 1}: 2}},
+			both[:1],
+		},
 		"map values": {
 			map[string]map[int][]*oldLine{"a": {7: {nil, {"cup", 2}}}}, struct {
 				A map[int][]*newLine `midge:"was=a"`

@@ -44,6 +44,9 @@ func (r *rewriting) of(s *shape, encoding string, data []byte) []byte {
 		entries = r.before(s, encoding, entries)
 	}
 	for i, e := range entries {
+		if !isStruct && encoding == MessagePack { // the key of a map may be a struct
+			entries[i].key = r.of(s.key, encoding, e.key)
+		}
 		entries[i].value = r.of(s.within(encoding, i, e.name, isMap), encoding, e.value)
 	}
 	if isStruct && r.after != nil {

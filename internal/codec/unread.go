@@ -48,7 +48,7 @@ func (s *shape) unreadMsgpack(w msgpackWalk, at int, path string, found func(pat
 		case i == items:
 			return end
 		case s.named == nil && isMap && i%2 == 0: // the key
-			end, _ = w.value(end, 0)
+			end = s.key.unreadMsgpack(w, end, path+"[]", found)
 		case s.named == nil:
 			end = s.elem.unreadMsgpack(w, end, path+"[]", found)
 		case isMap:

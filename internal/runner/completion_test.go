@@ -6,7 +6,7 @@ import "testing"
 // first.
 func TestATaskIsSettledByItsTransactionOrByARelease(t *testing.T) {
 	for range 1000 {
-		a := &Attempt{batch: &batch{}, phase: runs, ran: true}
+		a := &Attempt{batch: &batch{ctx: t.Context()}, phase: runs, ran: true}
 		released, begun := make(chan bool), make(chan struct{})
 		go func() {
 			<-begun

@@ -28,7 +28,7 @@ var badLines = map[string]string{
 	"task ls age>5":                                    `filter: the value in "age>5" at character 1: want a duration with its unit behind > or <`,
 	"task ls age>99999999999w":                         `filter: the value in "age>99999999999w" at character 1: want a duration`,
 	"task ls created>2026-13-45":                       `filter: the value in "created>2026-13-45" at character 1: want a duration with its unit or a moment behind > or <`,
-	"task ls params.x>many":                            `filter: the value in "params.x>many" at character 1: want a number or a moment behind >`,
+	"task ls params.x>many":                            `filter: the value in "params.x>many" at character 1: want a number or a moment such as 2026-11-23 or 2026-11-23T10:00:00Z behind >`,
 	"task ls state:done":                               `filter: the state in "state:done" at character 1: want one of waiting, running, scheduled`,
 	"task ls is:old":                                   `filter: the value in "is:old" at character 1: want one of declined`,
 	"task ls kin:x":                                    `filter: the field in "kin:x" at character 1: want kind, or another of`,

@@ -290,9 +290,9 @@ func TestEachActionIsAskedAboutFirst(t *testing.T) {
 	}
 	slices.Sort(kept) // the clock stands still
 	if got, want := strings.Join(kept, "\n"), `ann@web-1 cancel mail [mail/mail-002] done
-ann@web-1 cancel queue:mail [mail/mail-000 mail/mail-001] done
+ann@web-1 cancel queue:mail state:waiting,pending,scheduled,retry [mail/mail-000 mail/mail-001] done
 ann@web-1 pause mail [] done
-ann@web-1 requeue queue:mail [mail/mail-000 mail/mail-001] done
+ann@web-1 requeue queue:mail state:dead [mail/mail-000 mail/mail-001] done
 ann@web-1 resume mail [] done`; got != want {
 		t.Errorf("the audit has:\n%s\nwant:\n%s", got, want)
 	}
