@@ -169,7 +169,7 @@ func (c *claimAnswer) add(a *claimAnswer) {
 	c.Tasks, c.Fences = append(c.Tasks, a.Tasks...), append(c.Fences, a.Fences...)
 	c.Ticks, c.Ended = append(c.Ticks, a.Ticks...), append(c.Ended, a.Ended...)
 	c.forget, c.damaged = append(c.forget, a.forget...), append(c.damaged, a.damaged...)
-	c.Bounded = append(c.Bounded, a.Bounded...)
+	c.Bounded, c.Held = append(c.Bounded, a.Bounded...), append(c.Held, a.Held...)
 	c.taken += a.taken
 	c.Cancels, c.suspect, c.suspects = c.Cancels || a.Cancels, c.suspect || a.suspect, c.suspects || a.suspects
 	c.more, c.remains, c.repeated = c.more || a.more, c.remains || a.remains, c.repeated || a.repeated

@@ -88,6 +88,41 @@ func TestADamagedQueueIsNamed(t *testing.T) {
 	}
 }
 
+// TestAHeldQueueShowsBesideADamagedQueue checks that a claim still reports the queue whose partitions hold tasks back.
+func TestAHeldQueueShowsBesideADamagedQueue(t *testing.T) {
+	server := miniredis.RunT(t)
+	store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	session := storage.NewSession(store, testserver.Patience)
+	limit := storage.Limit{Partition: storage.PartitionLimit{Concurrency: 1}}
+	for _, id := range []string{"a", "b"} {
+		insert := insertOf(id)
+		insert.Ref.Queue, insert.Partition = "one", "p"
+		if _, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{insert}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = session.Configure(t.Context(), "one", storage.Settings{Limit: &storage.OperatorLimit{On: true, Limit: limit}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := claimOf(10)
+	req.Queues = []storage.ClaimQueue{{Name: "one"}}
+	if c, err := session.Claim(t.Context(), req); err != nil || len(c.Tasks) != 1 {
+		t.Fatalf("claimed %v, %v, want one", c.Tasks, err)
+	}
+	if err := server.Set("midge:{two}:meta", "x"); err != nil {
+		t.Fatal(err)
+	}
+	req.Queues = append(req.Queues, storage.ClaimQueue{Name: "two"})
+	if c, err := session.Claim(t.Context(), req); err != nil || !slices.Equal(c.Held, []string{"one"}) {
+		t.Errorf("held %v, %v, want the sound queue", c.Held, err)
+	}
+}
+
 // TestAnExpiredLaneShowsBesideADamagedQueue: the caller then opens a new lane at a new time, and knows
 // that the call did not happen.
 func TestAnExpiredLaneShowsBesideADamagedQueue(t *testing.T) {
