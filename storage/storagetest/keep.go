@@ -135,6 +135,16 @@ func deadByCount(r *rig) {
 	s := r.stats()
 	r.want("dead", [4]int64{s.Dead, s.Totals.Dead, s.Totals.Deleted, s.Totals.Evicted}, [4]int64{3, 5, 0, 2})
 	r.want("Existing of an id that was trimmed", r.insert(job("a"))[0].Existing, false)
+	h, d := r.take(ask(1), "a"), r.read("d")
+	r.apply(storage.Tx{
+		Changes: []storage.Change{{Ref: d.Ref, Version: d.Version, Requeue: true}},
+		Settles: []storage.Settle{{Fence: h.Fence, Outcome: storage.Bury}},
+	})
+	r.maintain()
+	r.want("evicted where one leaves as another dies", r.stats().Totals.Evicted, int64(2))
+	for _, id := range []string{"a", "c", "e"} {
+		r.is(id, storage.Dead)
+	}
 }
 
 func deadWithoutLimit(r *rig) {

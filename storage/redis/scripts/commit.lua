@@ -357,7 +357,11 @@ end
 -- trimdead plans the removal of the oldest dead tasks, where the queue has more than DEADMAX.
 local function trimdead(q)
   if q.deaths == 0 then return end
-  local excess = call('ZCARD', q[DEAD]) + q.deaths - DEADMAX
+  local joined = 0 -- less those that leave
+  for _, e in ipairs(q.touched) do
+    if e.was ~= e.st then joined = joined + (e.st == 'd' and 1 or e.was == 'd' and -1 or 0) end
+  end
+  local excess = call('ZCARD', q[DEAD]) + joined - DEADMAX
   if excess <= 0 then return end
   if evict(q, min(excess, q.deaths + 100)) < excess then set(q, 'soon', 0) end
 end
