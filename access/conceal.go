@@ -74,7 +74,7 @@ func masked(text string, hidden []bool) string {
 // cuts returns the places of a text before which and behind which something of it is missing.
 func cuts(text string) (ends, begins []int) {
 	full := func(bound int) bool { return len(text) <= bound && len(text) > bound-utf8.UTFMax }
-	odd := strings.ContainsRune(text, utf8.RuneError) // what was replaced had another length
+	odd := strings.ContainsRune(text, utf8.RuneError) // the bytes that were replaced had another length
 	long := len(text) - storage.MaxText + utf8.UTFMax // a stack, or a full error and a stack behind it
 	if full(storage.MaxReason) || full(storage.MaxAttemptError) || long > 0 || odd {
 		ends = append(ends, len(text))

@@ -78,7 +78,7 @@ func TestPartsOfValuesAreConcealedWhereATextWasCut(t *testing.T) {
 			}
 		}
 	}
-	// What only resembles a part of a value stays.
+	// A text that only resembles a part of a value stays.
 	for _, text := range []string{"no token BEG", "BEGIN was expected, and " + strings.Repeat("z", 900), "END of file"} {
 		params, _ := json.Marshal(map[string]string{"key": pem}) //nolint:errchkjson // cannot fail: texts alone
 		if got := r.Conceal(params, nil, text)[0]; got != text {

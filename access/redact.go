@@ -147,10 +147,10 @@ func (r *Redaction) hide(text []byte, path ...string) (shown []byte, hidden []js
 const leastConcealed = 3
 
 // Conceal returns texts about a task, such as its errors, in which "***" replaces each value of 3 and more
-// bytes that is hidden in the task's parameters or headers: jobs repeat values in their errors. params is the
-// JSON of the parameters. A value is also found as Go and JSON quote it, and bytes as fmt prints them. "***"
-// also replaces the part of a value that is left where a text was cut: at its end if it is as long as a
-// storage keeps it, before "…", and where the beginning of a program's output is missing. If the parameters
+// bytes that is hidden in the task's parameters or headers: jobs repeat values in their errors. params is
+// the JSON of the parameters. A value is also found as Go and JSON quote it, and bytes as fmt prints them.
+// "***" also replaces a part of a value beside a cut: at the end of a text that is as long as a storage keeps
+// it, before "…", and behind the mark of a program's output that has lost its beginning. If the parameters
 // have rules and params is not JSON, the texts are hidden as a whole. The texts themselves are not changed.
 func (r *Redaction) Conceal(params []byte, headers map[string]string, texts ...string) []string {
 	if r == nil || len(r.words) == 0 {

@@ -51,8 +51,8 @@ func TestSlowActionsHoldUpNoActionOnATask(t *testing.T) {
 }
 
 // TestAnActionShowsItsFilterToThoseWhoMaySearchByIt runs an action by a filter on parameters, and one on named tasks
-// from a page with such a filter. A viewer sees nothing of the filter on the page of the action, while it runs and
-// when it has ended.
+// from a page with such a filter. The page of the action shows no part of the filter to a viewer, while the action
+// runs and when it has ended.
 func TestAnActionShowsItsFilterToThoseWhoMaySearchByIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))) // virtual: the audit begins in 2020

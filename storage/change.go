@@ -99,8 +99,8 @@ func FirstQueue(ref Ref, headers map[string]string) string {
 }
 
 // CompleteHeaders adds to the change of t, as it was read, what it changes in the headers that midge itself
-// keeps: a move stores the first queue of the task, and a new moment takes the place of an old one. Call it
-// once the change is complete. A requeue must not call it: the task was due when it was due first.
+// keeps: a move stores the first queue of the task, and a new moment replaces the stored one. Call it once
+// the change is complete. A requeue must not call it: the task was due when it was due first.
 func (ch *Change) CompleteHeaders(t *Task) {
 	_, due := t.Headers[DueHeader]
 	due = due && (ch.Now || ch.timed()) || !ch.At.IsZero()

@@ -69,8 +69,8 @@ type Request struct {
 	// cannot be done to a task are left out.
 	Scan scan.Request
 	// Seen is [Preview.Seen] of the preview that a person confirmed, 0 for none. Tasks that match and were
-	// enqueued after it are left out, and tasks that changed after it, and named ones that were enqueued after
-	// it, count as Changed. A Cancel is done to those that changed.
+	// enqueued after it are left out. Named tasks that were enqueued after it count as Changed, and so do all
+	// tasks that changed after it, except for a Cancel, which is done to them.
 	Seen int64
 	// Limit is the largest number of tasks to which the action is done, 0 for no bound.
 	Limit int

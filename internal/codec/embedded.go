@@ -6,7 +6,7 @@ import (
 )
 
 // Both encodings write the fields of an embedded pointer among the others. It comes back as nil if there are
-// none of them in the data, and MessagePack writes those of nil as nil.
+// none of them in the data, and MessagePack writes each field of a nil pointer as nil.
 
 // withoutNils leaves out of MessagePack the fields with which its decoder would replace an embedded nil: those of
 // an embedded pointer of which all that is stored is nil.

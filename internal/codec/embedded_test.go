@@ -32,7 +32,7 @@ type (
 	}
 )
 
-// An embedded pointer comes back as nil where it was nil, and only there.
+// An embedded pointer comes back as nil if it was nil, and only then.
 func TestAnEmbeddedPointerComesBackAsItWas(t *testing.T) {
 	_ = Array{}._msgpack
 	type full struct {

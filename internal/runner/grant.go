@@ -164,7 +164,7 @@ func (s *slots) refused(d *shard) {
 	s.ended(d, false)
 }
 
-// ended ends the claim under way, and wakes the shards that rest for want of slots that it leaves. The
+// ended ends the claim under way, and wakes the resting shards that can ask for the slots that it leaves. The
 // mutex is held.
 func (s *slots) ended(d *shard, wanting bool) {
 	g := &d.grant

@@ -250,7 +250,7 @@ func (l *lifeLog) dropped(a *Attempt, err error) {
 // overdue logs a task that has ended, where the lease was over before its transaction was checked.
 func (l *lifeLog) overdue(a *Attempt, err error, took time.Duration) {
 	line := fmt.Sprintf("%s has ended, by its transaction or by a later run: "+
-		"its lease was over before the storage could say so, took %v", l.about(a), rounded(took))
+		"its lease had ended before the task could be read, took %v", l.about(a), rounded(took))
 	if err != nil {
 		line += ", and returned: " + brief(err)
 	}

@@ -30,7 +30,7 @@ type slots struct {
 	served   map[string]bool // the queues of the shards
 	strict   bool            // the shards claim in their order
 	bounds   map[string]*bound
-	rested   []*Attempt      // throttled since the claims of their shards that are under way were sent
+	rested   []*Attempt      // throttled since their shards sent the claims that are under way
 	limited  map[string]bool // the queues whose limit, or that of their partitions, has kept tasks waiting
 	empty    *sync.Cond      // signalled when perhaps no attempt is in flight, or active, any more
 }

@@ -158,15 +158,15 @@
 // A call that is still held up returns an ErrUnknown, for its caller to repeat.
 //
 // In a transaction of the application's a step does wait for locks. Every commit with a notification waits
-// for other commits with a notification: PostgreSQL lets one of them through at a time. Recovery passes over
-// a task that is locked. Extend and cancel try again for a while, because steps lock tasks for some
-// milliseconds: a cancel for longer than the server lets a step hang, and its last try waits for each lock
-// for 100 ms, for half as long after each that it did not get, and for a second or so in all. Then they pass
-// over the task, which the application may settle in a transaction of its own. The server rolls back a step
-// from which it hears nothing for two seconds. No setting bounds a step that stops while it copies its rows;
-// the sweep of another client ends it after twenty seconds. Steps append changes of sizes and totals as rows,
-// and one client at a time folds these rows. After a serialization failure, a deadlock or a lost race a step
-// is repeated, with jitter.
+// for other commits with a notification: PostgreSQL lets one of them through at a time. Recovery passes
+// over a task that is locked. Extend and cancel try again for a while, because steps lock tasks for some
+// milliseconds. A cancel does so in classes of calls of its own, for longer than the server lets a step
+// hang, and its last try waits for each lock for 100 ms, for half as long after each that it did not get,
+// and for a second or so in all. Then they pass over the task, which the application may settle in a
+// transaction of its own. The server rolls back a step from which it hears nothing for two seconds. No
+// setting bounds a step that stops while it copies its rows; the sweep of another client ends it after
+// twenty seconds. Steps append changes of sizes and totals as rows, and one client at a time folds these
+// rows. After a serialization failure, a deadlock or a lost race a step is repeated, with jitter.
 //
 // Steps run at READ COMMITTED, whatever the default of the role or of the URL is: Open reads the
 // default, and where it is another level each step names READ COMMITTED itself. In a transaction of

@@ -90,13 +90,7 @@ func TestADamagedQueueIsNamed(t *testing.T) {
 
 // TestAHeldQueueShowsBesideADamagedQueue checks that a claim still reports the queue whose partitions hold tasks back.
 func TestAHeldQueueShowsBesideADamagedQueue(t *testing.T) {
-	server := miniredis.RunT(t)
-	store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = store.Close() }()
-	session := storage.NewSession(store, testserver.Patience)
+	session, server := onMini(t, 0)
 	limit := storage.Limit{Partition: storage.PartitionLimit{Concurrency: 1}}
 	for _, id := range []string{"a", "b"} {
 		insert := insertOf(id)
@@ -105,7 +99,7 @@ func TestAHeldQueueShowsBesideADamagedQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err = session.Configure(t.Context(), "one", storage.Settings{Limit: &storage.OperatorLimit{On: true, Limit: limit}})
+	err := session.Configure(t.Context(), "one", storage.Settings{Limit: &storage.OperatorLimit{On: true, Limit: limit}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -357,7 +357,7 @@ end
 -- trimdead plans the removal of the oldest dead tasks, where the queue has more than DEADMAX.
 local function trimdead(q)
   if q.deaths == 0 then return end
-  local joined = 0 -- less those that leave
+  local joined = 0 -- how many more tasks join the dead than leave them
   for _, e in ipairs(q.touched) do
     if e.was ~= e.st then joined = joined + (e.st == 'd' and 1 or e.was == 'd' and -1 or 0) end
   end

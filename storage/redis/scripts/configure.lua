@@ -79,8 +79,8 @@ outcome = ({set = patch, rest = rest, own = own, remove = remove, forget = forge
 remember(q, ARGV[1], ARGV[2], 'S' .. outcome)
 local refused = commit({q}, false)
 if refused then return refused end
-if q.removed then -- unlinks all keys but the lanes, which still tell which calls happened: DEL would take long for keys
-  -- with many members, such as those of held windows
+if q.removed then
+  -- All keys go but the lanes, which still tell which calls happened. UNLINK takes no time, however many members they have.
   for i = 1, BLOCK do
     if i ~= LANES and i ~= OPENED then call('UNLINK', q[i]) end
   end

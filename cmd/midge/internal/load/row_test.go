@@ -289,7 +289,7 @@ func TestThePipeOfADeadProgram(t *testing.T) {
 	}
 }
 
-// FuzzScanner splits any text: the rows together are the text, and encoding/csv leaves nothing of a row.
+// FuzzScanner splits any text: the rows together are the text, and encoding/csv reads each row to its end.
 func FuzzScanner(f *testing.F) {
 	f.Add("a,b\n\"c\n\"\"d\",e\n", true)
 	f.Add("\"a\nb", true)

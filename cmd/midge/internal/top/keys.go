@@ -78,7 +78,7 @@ func (m *Model) answer(msg tea.KeyPressMsg) tea.Cmd {
 	asked := m.question
 	m.question = nil
 	if msg.String() == "y" || msg.String() == "Y" {
-		m.message = "…"
+		m.message = counting
 		return asked.do
 	}
 	m.message = "nothing was changed"
@@ -239,10 +239,16 @@ func (m *Model) askQueue(key string) tea.Cmd {
 	}
 }
 
+// counting is the message until the tasks of a queue are counted.
+const counting = "…"
+
 // looked asks the user to confirm an action on the tasks of a queue that were counted for it, and on no tasks
 // that come later.
 func (m *Model) looked(msg looked) {
 	req, n, queue := msg.req, msg.look.Count, msg.req.Scan.Queues[0]
+	if m.message == counting {
+		m.message = ""
+	}
 	switch {
 	case m.question != nil || m.typing || m.screen != queuesScreen || m.chosen != queue: // the user has moved on
 	case msg.err != nil:
@@ -259,7 +265,7 @@ func (m *Model) looked(msg looked) {
 	}
 }
 
-// counted says why there is no question about the tasks of a queue.
+// counted returns why the user is not asked about the tasks of a queue.
 func counted(action bulk.Action, queue, word string, n int64) string {
 	if n == 0 {
 		return "queue " + queue + " has no " + word + " task"

@@ -116,7 +116,7 @@ type (
 	}
 	looked struct {
 		req  bulk.Request
-		word string // what the tasks are, such as "dead"
+		word string // the word for the state of the tasks, such as "dead"
 		look bulk.Preview
 		err  error
 	}
