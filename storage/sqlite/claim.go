@@ -18,7 +18,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	since := s.rings.since(&s.events, &req) // before the claim looks, so that no event is lost in between
 	var answer storage.Claimed
 	// A power cut may lose a claim: its tasks wait again, and no process is left that runs them.
-	c := &call{Call: combine.Call{Identity: req.Call}}
+	c := &call{Call: combine.Call{Identity: req.Call, Ops: min(req.Most(), claimOps)}}
 	c.run = func(w *work) (err error) {
 		answer, err = w.claim(&req)
 		answer.Since = since

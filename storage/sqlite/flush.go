@@ -18,6 +18,7 @@ const (
 	flushCalls = 256
 	flushOps   = 4000
 	flushBytes = 8 << 20
+	claimOps   = 100 // as how many operations a claim counts at most: many find less than they ask for
 )
 
 const (
@@ -77,7 +78,8 @@ func (s *Storage) flush(ctx context.Context, _ int, calls []*call) (spoiled []*c
 		return nil
 	}
 	var file *FileError
-	if len(calls) > 1 && !translatedAway(err) && !errors.As(err, &file) {
+	ofFile := errors.As(err, &file) && s.primary(file.Err) != codeCorrupt // other calls read other pages
+	if len(calls) > 1 && !translatedAway(err) && !ofFile {
 		for _, c := range calls {
 			c.stage.CompareAndSwap(begun, waits) // all was rolled back
 		}

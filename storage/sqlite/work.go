@@ -315,6 +315,7 @@ func (w *work) Transfer(r *engine.Record, to *engine.Queue) {
 	w.rows[r.Ref] = nil
 	w.rows[storage.Ref{Queue: to.Name, ID: r.ID}] = own
 	w.moved = true
+	r.Queue.Touched = w.step.Now
 }
 
 // Remove takes a record out of the storage.
@@ -323,6 +324,7 @@ func (w *work) Remove(r *engine.Record) {
 		own.gone = true
 	}
 	w.rows[r.Ref] = nil
+	r.Queue.Touched = w.step.Now
 }
 
 // Ring notes an event of a record's queue. A due moment counts only where it is the first of its

@@ -484,6 +484,9 @@ func (s *Step) isBehind(q *Queue, recoverTo int64) bool {
 			return true
 		}
 	}
+	if s.hasTooManyDead(q) && s.Lines.First(q, Dead) != nil {
+		return true
+	}
 	r := s.Lines.First(q, Pending)
 	return r != nil && r.Sort <= recoverTo
 }

@@ -157,7 +157,7 @@ type Step struct {
 	Rests []Rest
 
 	plan     plan     // of the Tx under way
-	overfull []*Queue // the queues with more dead tasks than the limit
+	overfull []*Queue // a queue for each task that died in it beyond the limit
 }
 
 // Begin begins a step that writes, at a moment. last is the moment of the last such step, 0 where it is not

@@ -89,6 +89,9 @@ func (s *Step) List(q *Queue, query *storage.TasksQuery, after Mark) (page stora
 			sub = after.Sub
 		}
 		for l := range s.linesFrom(q, state, sub, n+1) {
+			if l.Size <= 0 {
+				continue
+			}
 			from := beginning
 			if state == after.In && l.Sub == after.Sub {
 				from = after

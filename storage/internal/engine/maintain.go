@@ -28,8 +28,8 @@ func (c *Claim) Maintain(a *storage.Claimed) {
 		}
 		ended, left := s.abandonKinds(q, share)
 		a.Ended, a.More = append(a.Ended, ended...), a.More || left
-		s.overfull = append(s.overfull, q)
 		s.TrimDead()
+		s.trim(q, share)
 		for _, state := range endedStates {
 			for _, r := range s.Local.Due(q, state, s.Come, share) {
 				s.Remove(r)
@@ -72,23 +72,28 @@ func (s *Step) hide(r *Record) {
 	s.put(r, Cursor, Place{max(r.Cursor.Next.UnixMicro(), s.after(storage.TickHide)), s.turn()})
 }
 
-// TrimDead removes the oldest dead tasks of queues that have too many. It is called at the end of a step,
-// because the step may still need the tasks.
+// TrimDead removes a dead task for each one that came to a queue which has too many. It is called at the end
+// of a step, because the step may still need the tasks.
 func (s *Step) TrimDead() {
 	for _, q := range s.overfull {
-		for s.hasTooManyDead(q) {
-			oldest := s.Lines.First(q, Dead)
-			if oldest == nil {
-				break
-			}
-			if oldest.Sort > s.Come { // else its time was over anyway
-				q.Totals.Evicted++
-			}
-			s.Remove(oldest)
-		}
+		s.trim(q, 1)
 	}
 	clear(s.overfull)
 	s.overfull = s.overfull[:0]
+}
+
+// trim removes up to most of the oldest dead tasks of a queue, as long as it has too many.
+func (s *Step) trim(q *Queue, most int) {
+	for ; most > 0 && s.hasTooManyDead(q); most-- {
+		oldest := s.Lines.First(q, Dead)
+		if oldest == nil {
+			return
+		}
+		if oldest.Sort > s.Come { // else its time was over anyway
+			q.Totals.Evicted++
+		}
+		s.Remove(oldest)
+	}
 }
 
 // hasTooManyDead reports whether a queue has more dead tasks than it keeps.
