@@ -129,7 +129,7 @@ func (p Parameters) Decode(encoding string, payload []byte, job any) error {
 		return newDecodeError(encoding, payload, job, &malformedError{"nothing encoded"})
 	}
 	s := p.shape(encoding, job)
-	if s.renames && check(encoding, payload) == nil {
+	if s.renames {
 		payload = todaysNames.of(s, encoding, payload)
 	}
 	return s.decode(encoding, payload, job)

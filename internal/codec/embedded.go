@@ -12,7 +12,7 @@ import (
 // an embedded pointer of which all that is stored is nil.
 var withoutNils = rewriting{
 	concerns: func(s *shape) bool { return s.embeds && !s.decodes },
-	before: func(s *shape, _ string, fields []entry) []entry {
+	change: func(s *shape, _ string, fields []entry) []entry {
 		for _, pointer := range s.layout.pointers {
 			behind := func(e entry) bool { return s.layout.isBehind(pointer, e.name) }
 			if !slices.ContainsFunc(fields, func(e entry) bool { return behind(e) && !e.isNil() }) {
@@ -53,7 +53,15 @@ func (s *shape) embeddedPointer(encoding string, v reflect.Value) *problem {
 // storesNothing reports whether an embedded pointer is stored as nil is.
 func storesNothing(encoding string, v reflect.Value) bool {
 	data, err := marshal(encoding, v.Interface())
-	entries, _ := split(encoding, data)
-	stored := func(e entry) bool { return encoding == JSON || !e.isNil() }
-	return err == nil && !slices.ContainsFunc(entries, stored)
+	if err != nil {
+		return false
+	}
+	in := reader{encoding: encoding, data: data}
+	for items, _ := in.open(); items > 0 && in.more(items); items-- {
+		_, _ = in.name()
+		if one := (entry{value: in.skip()}); (encoding == JSON || !one.isNil()) {
+			return false
+		}
+	}
+	return true
 }

@@ -78,14 +78,14 @@ func (p Parameters) Oldest(typ reflect.Type, encoding string, data []byte) ([]by
 // todaysNames and oldestNames rewrite the names of renamed fields at every depth, apart from types that
 // both encode and decode themselves.
 var (
-	todaysNames = rewriting{concerns: hasRenames, before: (*shape).todaysNames}
-	oldestNames = rewriting{concerns: hasRenames, after: (*shape).oldestNames}
+	todaysNames = rewriting{concerns: hasRenames, change: (*shape).todaysNames}
+	oldestNames = rewriting{concerns: hasRenames, change: (*shape).oldestNames}
 )
 
 func hasRenames(s *shape) bool { return s.renames }
 
 // todaysNames renames the fields of an encoded struct that have earlier names. A field that is stored under
-// several names has the value of the newest one.
+// several names has the value of the newest one, and of the last entry of that.
 func (s *shape) todaysNames(encoding string, fields []entry) []entry {
 	for _, f := range s.layout.fields {
 		was := earlier(f.StructField)
@@ -98,9 +98,13 @@ func (s *shape) todaysNames(encoding string, fields []entry) []entry {
 			stored := func(e entry) bool { return folded(encoding, e.name) == old }
 			if taken {
 				fields = slices.DeleteFunc(fields, stored)
-			} else if i := slices.IndexFunc(fields, stored); i >= 0 {
-				fields[i].rename(encoding, f.name)
-				taken = true
+				continue
+			}
+			for i, e := range fields {
+				if stored(e) {
+					fields[i].rename(encoding, f.name)
+					taken = true
+				}
 			}
 		}
 	}

@@ -3,8 +3,7 @@ package codec
 import (
 	"bytes"
 	"encoding/json"
-	"maps"
-	"slices"
+	"strings"
 
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -12,9 +11,8 @@ import (
 // rewriting changes the fields of encoded structs, at any depth of a value.
 type rewriting struct {
 	concerns func(s *shape) bool // whether a value may hold such a struct
-	// before changes the fields before those within them are changed, and after does so afterwards; nil
-	// changes nothing.
-	before, after func(s *shape, encoding string, fields []entry) []entry
+	// change changes the fields of a struct, after those within them are changed.
+	change func(s *shape, encoding string, fields []entry) []entry
 }
 
 // entry is an item of an encoded list, or an entry of an encoded map or struct.
@@ -32,34 +30,52 @@ func (e *entry) rename(encoding, name string) {
 // of returns data, an encoded value, with the changed fields. Data that does not fit the type stays as it
 // is: its decoder says what is wrong with it.
 func (r *rewriting) of(s *shape, encoding string, data []byte) []byte {
+	if !r.concerns(s) || Check(encoding, data) != nil {
+		return data
+	}
+	return r.next(s, &reader{encoding: encoding, data: data})
+}
+
+// next returns the next value with the changed fields.
+func (r *rewriting) next(s *shape, in *reader) []byte {
 	if s = s.behindPointers(); s == nil || !r.concerns(s) {
-		return data
+		return in.skip()
 	}
-	entries, isMap := split(encoding, data)
-	if len(entries) == 0 {
-		return data
+	begin := in.at
+	items, isMap := in.open()
+	if items == 0 {
+		return in.skip()
 	}
+	var entries []entry
 	isStruct := s.named != nil && isMap
-	if isStruct && r.before != nil {
-		entries = r.before(s, encoding, entries)
-	}
-	for i, e := range entries {
-		if !isStruct && encoding == MessagePack { // the key of a map may be a struct
-			entries[i].key = r.of(s.key, encoding, e.key)
+	for in.more(items - len(entries)) {
+		var e entry
+		switch {
+		case isStruct:
+			e.name, e.key = in.name()
+		case isMap && in.encoding == MessagePack: // the key of a map may be a struct
+			e.key = r.next(s.key, in)
+		case isMap:
+			e.key = in.skip()
 		}
-		entries[i].value = r.of(s.within(encoding, i, e.name, isMap), encoding, e.value)
+		e.value = r.next(s.within(in.encoding, len(entries), e.name, isMap), in)
+		entries = append(entries, e)
 	}
-	if isStruct && r.after != nil {
-		entries = r.after(s, encoding, entries)
+	if isStruct {
+		entries = r.change(s, in.encoding, entries)
 	}
-	return join(encoding, entries, isMap)
+	return join(in.encoding, entries, isMap, in.at-begin)
 }
 
 // within returns the shape of an entry of an encoded value, nil for one that the type does not read.
 func (s *shape) within(encoding string, i int, name string, isMap bool) *shape {
 	switch {
 	case s.named != nil && isMap:
-		return s.named[folded(encoding, name)]
+		name = folded(encoding, name)
+		if of, ok := s.named[name]; ok {
+			return of
+		}
+		return s.was[name]
 	case s.named != nil && encoding == MessagePack && i < len(s.fields): // it is written as an array
 		return s.fields[i]
 	case s.named == nil && isMap == (s.key != nil):
@@ -68,54 +84,10 @@ func (s *shape) within(encoding string, i int, name string, isMap bool) *shape {
 	return nil
 }
 
-// split returns the entries of an encoded list or map, and none of another value.
-func split(encoding string, data []byte) (entries []entry, isMap bool) {
-	if encoding == MessagePack {
-		return splitMsgpack(data)
-	}
-	var list []json.RawMessage
-	if json.Unmarshal(data, &list) == nil {
-		for _, one := range list {
-			entries = append(entries, entry{value: one})
-		}
-		return entries, false
-	}
-	var fields map[string]json.RawMessage
-	_ = json.Unmarshal(data, &fields) // another value has no entries
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		entries = append(entries, entry{value: fields[name]})
-		entries[len(entries)-1].rename(JSON, name)
-	}
-	return entries, true
-}
-
-func splitMsgpack(data []byte) (entries []entry, isMap bool) {
-	w := msgpackWalk{data: data}
-	at, _, items, isMap, err := w.head(0)
-	for err == nil && items > 0 {
-		var e entry
-		value := at
-		if isMap {
-			if value, err = w.value(at, 0); err != nil {
-				return nil, false
-			}
-			text, length, _, _, _ := w.head(at)
-			e.name, e.key = string(data[text:text+length]), data[at:value]
-			items--
-		}
-		if at, err = w.value(value, 0); err != nil {
-			return nil, false
-		}
-		e.value = data[value:at]
-		entries = append(entries, e)
-		items--
-	}
-	return entries, isMap
-}
-
-// join is the opposite of split.
-func join(encoding string, entries []entry, isMap bool) []byte {
+// join returns an encoded list or map of about a size.
+func join(encoding string, entries []entry, isMap bool, size int) []byte {
 	var out bytes.Buffer
+	out.Grow(size)
 	begin, colon, comma, end := "", "", "", ""
 	switch enc := msgpack.NewEncoder(&out); {
 	case encoding == JSON && isMap:
@@ -140,4 +112,99 @@ func join(encoding string, entries []entry, isMap bool) []byte {
 	}
 	out.WriteString(end)
 	return out.Bytes()
+}
+
+// reader reads the values within an encoded value that [Check] accepts, one after the other.
+type reader struct {
+	encoding string
+	data     []byte
+	at       int
+}
+
+// open enters the next value if that is a list or a map, and returns how many items or entries that has at
+// most. It stays before a value that has none.
+func (in *reader) open() (items int, isMap bool) {
+	if in.encoding == MessagePack {
+		next, _, items, isMap, _ := msgpackWalk{data: in.data}.head(in.at)
+		if isMap {
+			items /= 2
+		}
+		if items > 0 {
+			in.at = next
+		}
+		return items, isMap
+	}
+	in.space()
+	switch in.data[in.at] {
+	case '{', '[':
+		in.at++
+		return len(in.data), in.data[in.at-1] == '{'
+	}
+	return 0, false
+}
+
+// more reports whether another item or entry follows, of which at most left do. It leaves a list or map behind
+// its last one.
+func (in *reader) more(left int) bool {
+	if in.encoding == MessagePack {
+		return left > 0
+	}
+	in.space()
+	if c := in.data[in.at]; c != '}' && c != ']' {
+		return true
+	}
+	in.at++
+	return false
+}
+
+// name reads the name of a field, and returns it also as it is encoded.
+func (in *reader) name() (name string, key []byte) {
+	key = in.skip()
+	if in.encoding == JSON {
+		_ = json.Unmarshal(key, &name) // no error: it is a text
+		return name, key
+	}
+	text, length, _, _, _ := msgpackWalk{data: key}.head(0)
+	return string(key[text : text+length]), key
+}
+
+// skip reads the next value, and returns it as it is encoded.
+func (in *reader) skip() []byte {
+	in.space()
+	begin := in.at
+	if in.encoding == MessagePack {
+		in.at, _ = msgpackWalk{data: in.data}.value(begin, 0)
+	} else {
+		in.at = endJSON(in.data, begin)
+	}
+	return in.data[begin:in.at]
+}
+
+// space reads what separates the values of JSON.
+func (in *reader) space() {
+	for in.encoding == JSON && strings.IndexByte(" \t\r\n,:", in.data[in.at]) >= 0 {
+		in.at++
+	}
+}
+
+// endJSON returns where a value of JSON ends.
+func endJSON(data []byte, begin int) int {
+	depth, text := 0, false
+	for at := begin; at < len(data); at++ {
+		switch c := data[at]; {
+		case !text && depth == 0 && at > begin && strings.IndexByte(" \t\r\n,:]}", c) >= 0:
+			return at
+		case c == '"':
+			text = !text
+		case text:
+			if c == '\\' {
+				at++
+			}
+		case c == '[', c == '{':
+			depth++
+		case c == ']', c == '}':
+			depth--
+		}
+	}
+	return len(data)
 }

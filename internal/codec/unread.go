@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"encoding/json"
 	"slices"
 
 	"github.com/midgehq/midge/storage"
@@ -20,10 +19,8 @@ func (p Parameters) Unread(encoding string, payload []byte) (fields []string) {
 	if s != nil && s.renames {
 		payload = todaysNames.of(s, encoding, payload) // what is renamed then, and nothing else, is read
 	}
-	if encoding == JSON {
-		s.unreadJSON(payload, "", found)
-	} else {
-		s.unreadMsgpack(msgpackWalk{data: payload}, 0, "", found)
+	if !s.isOpaque() {
+		s.unread(&reader{encoding: encoding, data: payload}, "", found)
 	}
 	slices.Sort(fields)
 	return slices.Compact(fields)
@@ -32,68 +29,34 @@ func (p Parameters) Unread(encoding string, payload []byte) (fields []string) {
 // isOpaque reports whether nobody can tell which fields are read.
 func (s *shape) isOpaque() bool { return s == nil || s.decodes || s.named == nil && s.elem == nil }
 
-// unreadMsgpack looks for fields that are not read in the value at a position, and returns the
-// position after it.
-func (s *shape) unreadMsgpack(w msgpackWalk, at int, path string, found func(path string)) (end int) {
-	s = s.behindPointers()
-	next, body, items, isMap, _ := w.head(at) // no error: the decoder has read it
-	if s.isOpaque() || items == 0 {
-		if items > 0 {
-			next, _ = w.value(at, 0)
-		}
-		return next + body
+// unread looks for fields that are not read in the next value.
+func (s *shape) unread(in *reader, path string, found func(path string)) {
+	items, isMap := 0, false
+	if s = s.behindPointers(); !s.isOpaque() {
+		items, isMap = in.open()
 	}
-	for i, end := 0, next; ; i++ {
+	if items == 0 {
+		in.skip()
+		return
+	}
+	for i := 0; in.more(items - i); i++ {
 		switch {
-		case i == items:
-			return end
-		case s.named == nil && isMap && i%2 == 0: // the key
-			end = s.key.unreadMsgpack(w, end, path+"[]", found)
-		case s.named == nil:
-			end = s.elem.unreadMsgpack(w, end, path+"[]", found)
-		case isMap:
-			text, length, _, _, _ := w.head(end)
-			name := string(w.data[text : text+length])
-			of, ok := s.named[name]
+		case s.named != nil && isMap:
+			name, _ := in.name()
+			of, ok := s.named[folded(in.encoding, name)]
 			if !ok {
 				found(joined(path, name))
 			}
-			end = of.unreadMsgpack(w, text+length, joined(path, name), found)
-			i++
-		case i < len(s.fields): // of a struct that is written as an array
-			end = s.fields[i].unreadMsgpack(w, end, joined(path, s.layout.fields[i].name), found)
+			of.unread(in, joined(path, name), found)
+		case s.named == nil:
+			if isMap {
+				s.key.unread(in, path+"[]", found)
+			}
+			s.elem.unread(in, path+"[]", found)
+		case in.encoding == MessagePack && i < len(s.fields): // of a struct that is written as an array
+			s.fields[i].unread(in, joined(path, s.layout.fields[i].name), found)
 		default:
-			end, _ = w.value(end, 0)
+			in.skip()
 		}
-	}
-}
-
-// unreadJSON does the same for JSON.
-func (s *shape) unreadJSON(data []byte, path string, found func(path string)) {
-	if s = s.behindPointers(); s.isOpaque() {
-		return
-	}
-	var list []json.RawMessage
-	if s.key == nil && s.elem != nil {
-		_ = json.Unmarshal(data, &list) // what does not fit has no fields
-	}
-	for _, one := range list {
-		s.elem.unreadJSON(one, path+"[]", found)
-	}
-	if s.key == nil && s.named == nil {
-		return
-	}
-	var stored map[string]json.RawMessage
-	_ = json.Unmarshal(data, &stored)
-	for name, one := range stored {
-		if s.key != nil {
-			s.elem.unreadJSON(one, path+"[]", found)
-			continue
-		}
-		of, ok := s.named[folded(JSON, name)]
-		if !ok {
-			found(joined(path, name))
-		}
-		of.unreadJSON(one, joined(path, name), found)
 	}
 }
