@@ -3,6 +3,7 @@ package codec
 import (
 	"errors"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -119,6 +120,88 @@ func TestAStoredNilReplacesAValueBehindAnEmbeddedPointer(t *testing.T) {
 		}
 		if err != nil || got.Tags != nil || got.N != 5 || got.X != 1 {
 			t.Errorf("%s: got %+v of %+v, %v; want no tags, 5 and 1", encoding, got.Base, got, err)
+		}
+	}
+}
+
+// These are structs that are encoded otherwise alone than embedded: as an array, or as a text.
+type (
+	Row struct {
+		_msgpack struct{} `msgpack:",as_array"`
+		N        int      `msgpack:",omitempty"`
+	}
+	One      struct{ A int }
+	Two      struct{ B int }
+	Unstored struct {
+		N int `json:"-" msgpack:"-"`
+	}
+	Nothing struct{}
+)
+
+func (o One) MarshalText() ([]byte, error)        { return strconv.AppendInt(nil, int64(o.A), 10), nil }
+func (o *One) UnmarshalText(t []byte) (err error) { o.A, err = strconv.Atoi(string(t)); return err }
+func (o Two) MarshalText() ([]byte, error)        { return strconv.AppendInt(nil, int64(o.B), 10), nil }
+func (o *Two) UnmarshalText(t []byte) (err error) { o.B, err = strconv.Atoi(string(t)); return err }
+
+// An embedded pointer is stored by the rules of the struct that embeds it, not by those of its own type.
+func TestAnEmbeddedPointerIsStoredAsItsStructIs(t *testing.T) {
+	_ = Row{}._msgpack
+	type row struct {
+		*Row
+
+		X int
+	}
+	type texts struct {
+		*One
+		*Two
+	}
+	type none struct {
+		*Nothing
+
+		X int
+	}
+	type left struct {
+		*Unstored
+
+		X int
+	}
+	type list struct {
+		_msgpack struct{} `msgpack:",as_array"`
+		*Nothing
+
+		X int
+	}
+	_ = list{}._msgpack
+	for name, c := range map[string]struct {
+		v             any
+		msgpack, json bool // whether it is refused
+	}{
+		"a list of empty fields":            {row{&Row{}, 1}, true, false},
+		"a list":                            {row{&Row{N: 1}, 1}, false, false},
+		"two that are texts alone":          {texts{&One{1}, &Two{2}}, false, false},
+		"nil without fields":                {none{nil, 1}, false, false},
+		"a pointer without fields":          {none{&Nothing{}, 1}, true, true},
+		"nil with a field that is left out": {left{nil, 1}, false, false},
+		"a pointer with such a field":       {left{&Unstored{1}, 1}, true, true},
+		"nil without fields in a list":      {list{X: 1}, false, false},
+		"one without fields in a list":      {list{Nothing: &Nothing{}, X: 1}, true, true},
+		"one in parts":                      {struct{ L []map[string]none }{[]map[string]none{{"a": {&Nothing{}, 1}}}}, true, true},
+	} {
+		for encoding, refused := range map[string]bool{MessagePack: c.msgpack, JSON: c.json} {
+			data, err := Encode(encoding, c.v)
+			got := reflect.New(reflect.TypeOf(c.v))
+			if refused {
+				if !errors.As(err, new(*storage.InvalidError)) || !strings.Contains(err.Error(), "an embedded") {
+					t.Errorf("%s, %s: got %q, %v; want an *InvalidError", encoding, name, data, err)
+				}
+				continue
+			}
+			if err == nil {
+				err = Decode(encoding, data, got.Interface())
+			}
+			if err != nil || !reflect.DeepEqual(got.Elem().Interface(), c.v) {
+				t.Errorf("%s, %s: got %+v of %q, %v; want %+v", encoding, name, got.Elem(), data, err, c.v)
+			}
 		}
 	}
 }

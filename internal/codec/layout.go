@@ -15,7 +15,7 @@ type layout struct {
 	// embedded are the structs whose fields stand among the others. MessagePack also reads them
 	// under their own names.
 	embedded []field
-	pointers []field // the embedded pointers, at any depth, whose fields stand among the others
+	pointers []field // the embedded pointers, at any depth, whose fields, if any, stand among the others
 	array    bool    // MessagePack writes the struct as an array
 	endless  bool    // MessagePack would examine the type without end
 
@@ -149,7 +149,7 @@ func (l *layout) inline(f field, inner layout, encoding string) {
 	for _, one := range inner.fields {
 		l.fields = append(l.fields, f.add(one))
 	}
-	if f.Type.Kind() == reflect.Pointer && len(inner.fields) > 0 {
+	if f.Type.Kind() == reflect.Pointer {
 		l.pointers = append(l.pointers, f)
 	}
 	for _, one := range inner.pointers {
@@ -208,7 +208,9 @@ func msgpackLayout(typ reflect.Type, outer []reflect.Type) layout {
 			read[f.alias] = f
 		}
 	}
-	l.losses(read)
+	if len(outer) == 1 { // what is embedded is written as the struct around it is
+		l.losses(read)
+	}
 	return l
 }
 
