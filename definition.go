@@ -68,9 +68,6 @@ func define(typ reflect.Type) (*definition, error) {
 	if typ.Kind() != reflect.Struct {
 		return nil, storage.Invalid("job", typ.String(), "a struct, or a pointer to one")
 	}
-	if err := codec.CheckRenames(typ); err != nil {
-		return nil, err
-	}
 	zero := reflect.New(typ).Interface()
 	if err := checkMethods(typ, zero); err != nil {
 		return nil, err
@@ -99,6 +96,9 @@ func define(typ reflect.Type) (*definition, error) {
 	d.queue = d.options.Queue
 	if err := d.check(); err != nil {
 		return nil, fmt.Errorf("%v: %w", typ, err)
+	}
+	if err := d.codec.CheckRenames(string(d.options.Encoding)); err != nil {
+		return nil, err
 	}
 	if err := d.codec.Check(string(d.options.Encoding)); err != nil {
 		return nil, err

@@ -129,6 +129,9 @@ func (p Parameters) Decode(encoding string, payload []byte, job any) error {
 		return newDecodeError(encoding, payload, job, &malformedError{"nothing encoded"})
 	}
 	s := p.shape(encoding, job)
+	if s.clashes != nil { // the type was registered for the other encoding
+		return newDecodeError(encoding, payload, job, s.clashes.whole)
+	}
 	if s.renames {
 		payload = todaysNames.of(s, encoding, payload)
 	}

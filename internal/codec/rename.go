@@ -8,14 +8,11 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// CheckRenames refuses an earlier name that is also a name of another field of its struct, which is the
-// type or within it.
-func CheckRenames(typ reflect.Type) error {
-	for _, encoding := range []string{MessagePack, JSON} {
-		clashes := func(s *shape) *problem { return s.clash(encoding) }
-		if p := shapeOf(encoding, reflect.PointerTo(typ)).find((*shape).parts, clashes); p != nil {
-			return p.whole
-		}
+// CheckRenames refuses an earlier name that is also a name of another field of its struct in an encoding. The
+// struct is the job type or within it.
+func (p Parameters) CheckRenames(encoding string) error {
+	if bad := p.shape(encoding, reflect.Zero(p.typ).Interface()).clashes; bad != nil {
+		return bad.whole
 	}
 	return nil
 }

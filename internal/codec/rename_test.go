@@ -244,7 +244,7 @@ func arrives(t *testing.T, name, encoding string, old, now any) {
 	today, err2 := p.Encode(encoding, now)
 	got := reflect.New(typ)
 	err3 := p.DecodeStrict(encoding, data, got.Interface())
-	err := errors.Join(err1, err2, err3, CheckRenames(typ))
+	err := errors.Join(err1, err2, err3, p.CheckRenames(encoding))
 	if err != nil || !reflect.DeepEqual(got.Elem().Interface(), now) {
 		t.Errorf("%s, %s: got %+v, %v; want %+v", encoding, name, got.Elem(), err, now)
 	}
@@ -393,6 +393,12 @@ func TestAnEarlierNameIsNoOtherFields(t *testing.T) {
 				I string `json:"ID"`
 			}
 		}{},
+		"letters of another script in JSON": struct {
+			V struct {
+				A string `midge:"was=ſum"`
+				B string `json:"SUM"`
+			}
+		}{},
 		"an alias": struct {
 			V struct {
 				A string `midge:"was=B"`
@@ -404,9 +410,20 @@ func TestAnEarlierNameIsNoOtherFields(t *testing.T) {
 			A Beside `midge:"was=Beside"`
 		}{},
 	} {
-		if err := CheckRenames(reflect.TypeOf(v)); !errors.As(err, new(*storage.InvalidError)) ||
-			!strings.Contains(err.Error(), "earlier names that no other field has") {
-			t.Errorf("%s: got %v, want an *InvalidError", name, err)
+		p := ParametersOf(reflect.TypeOf(v))
+		for encoding, data := range map[string]string{MessagePack: "\x80", JSON: "{}"} {
+			clashes := encoding == JSON && name != "an alias" && name != "the name of an embedded struct" ||
+				encoding == MessagePack && !strings.HasSuffix(name, " in JSON")
+			err := p.CheckRenames(encoding)
+			if errors.As(err, new(*storage.InvalidError)) != clashes ||
+				clashes && !strings.Contains(err.Error(), "earlier names that no other field has") {
+				t.Errorf("%s, %s: got %v, want an *InvalidError: %t", encoding, name, err, clashes)
+			}
+			// Tasks may have an encoding that the job had before.
+			err = p.Decode(encoding, []byte(data), reflect.New(p.Type()).Interface())
+			if errors.As(err, new(*DecodeError)) != clashes {
+				t.Errorf("%s, %s: got %v of a task, want a *DecodeError: %t", encoding, name, err, clashes)
+			}
 		}
 	}
 	for _, v := range []any{newOrder{}, newNode{}, struct {
@@ -415,7 +432,8 @@ func TestAnEarlierNameIsNoOtherFields(t *testing.T) {
 			B string `json:"-" msgpack:"-"`
 		}
 	}{}} {
-		if err := CheckRenames(reflect.TypeOf(v)); err != nil {
+		p := ParametersOf(reflect.TypeOf(v))
+		if err := errors.Join(p.CheckRenames(MessagePack), p.CheckRenames(JSON)); err != nil {
 			t.Errorf("%T: got %v, want nil", v, err)
 		}
 	}

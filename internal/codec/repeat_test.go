@@ -71,6 +71,20 @@ func TestOfARepeatedNameTheLastValueIsRead(t *testing.T) {
 	}
 }
 
+// encoding/json takes some letters of other scripts for those of English: a long s and the sign of Kelvin.
+func TestALetterIsTheOneThatJSONTakesItFor(t *testing.T) {
+	type job struct {
+		Mask string
+		New  string `midge:"was=Task"`
+	}
+	var got job
+	p := ParametersOf(reflect.TypeFor[job]())
+	err := p.DecodeStrict(JSON, []byte("{\"ma\u017f\u212a\":\"a\",\"TA\u017fK\":\"b\"}"), &got)
+	if want := (job{"a", "b"}); err != nil || got != want {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+}
+
 // The values of a repeated struct are read one into another, as they are where no field was renamed.
 func TestARepeatedStructIsReadAsWithoutARenamedField(t *testing.T) {
 	type plain struct{ V struct{ A, B string } }

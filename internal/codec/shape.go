@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -46,6 +47,7 @@ type shape struct {
 	lost    *problem // why values do not come back whatever reads them
 	refused *problem // lost, or why nothing can be decoded into the type
 	endless *problem // why a decoder would not end
+	clashes *problem // why an earlier name of a field is not its own
 }
 
 var msgpackShapes, jsonShapes sync.Map // shapes by type, remembered because types never change
@@ -95,6 +97,7 @@ func makeShape(encoding string, typ reflect.Type) *shape {
 		root.lost, root.refused = endless, endless
 		return root
 	}
+	root.clashes = root.find((*shape).parts, func(s *shape) *problem { return s.clash(encoding) })
 	root.lost = cmp.Or(
 		root.find((*shape).written, func(s *shape) *problem { return s.own(encoding) }),
 		root.find((*shape).read, (*shape).unsettable))
@@ -179,12 +182,18 @@ func (g *shaper) fields(s *shape, addressable bool) {
 	}
 }
 
-// folded returns a name as a decoder compares it: JSON ignores its case.
+// folded returns a name as a decoder compares it: JSON ignores its case, in any script.
 func folded(encoding, name string) string {
-	if encoding == JSON {
-		return strings.ToLower(name)
+	if encoding != JSON {
+		return name
 	}
-	return name
+	return strings.Map(func(letter rune) rune {
+		for next := unicode.SimpleFold(letter); ; letter, next = next, unicode.SimpleFold(next) {
+			if next <= letter { // the first of the letters that differ in their case
+				return next
+			}
+		}
+	}, name)
 }
 
 // written returns the shapes of the parts that are encoded one by one.
