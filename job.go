@@ -215,9 +215,10 @@ type Encoding string
 // decoded, as an interface with methods. Unexported fields, empty structs and fields with the tag
 // "-" are left out. The same holds for a value in a field of type any, for results, checkpoints and
 // progress; these accept a nil interface with methods. A value that contains itself, is nested
-// deeper than 100 levels, has a map with two keys that are stored alike, or an embedded pointer to a
-// struct of which nothing is stored, is refused too. A method of your own that encodes its value is
-// trusted: if it calls itself without end, it ends the process.
+// deeper than 100 levels, has a map with two keys that are stored alike, an embedded pointer to a
+// struct of which nothing is stored, a pointer to nil, or one to a zero that a tag leaves out as nil,
+// is refused too. A method of your own that encodes its value is trusted: if it calls itself without
+// end, it ends the process.
 const (
 	// MessagePack is the default: small and fast. The tag `msgpack:"name"` renames a field or
 	// leaves it out; json tags have no effect. It calls EncodeMsgpack, MarshalMsgpack,
@@ -227,9 +228,9 @@ const (
 	// float64; a []byte or an array of bytes as a string; a struct as a map.
 	MessagePack Encoding = "msgpack"
 	// JSON is encoding/json, for parameters that people or other languages read. It calls
-	// MarshalJSON or MarshalText. A time.Time keeps its offset but not the name of its zone. Text
-	// must be UTF-8. A number in a field of type any comes back as a json.Number, with all its
-	// digits; an empty json.Number comes back as "0".
+	// MarshalJSON or MarshalText. A time.Time keeps its offset, of whole minutes, but not the name of
+	// its zone. Text must be UTF-8. A number in a field of type any comes back as a json.Number, with
+	// all its digits; an empty json.Number comes back as "0".
 	JSON Encoding = "json"
 )
 

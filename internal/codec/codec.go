@@ -174,7 +174,7 @@ func (s *shape) encode(encoding string, v any, anyText bool) (b []byte, err erro
 			b, err = nil, fmt.Errorf("encode %T as %s: %w", v, encoding, err)
 		}
 	}()
-	if s.lost != nil || s.open || s.keyed || s.embeds {
+	if s.lost != nil || s.open || s.keyed || s.embeds || s.fades {
 		if p := s.checkValue(encoding, v); p != nil {
 			return nil, p.of("value", "", reflect.TypeOf(v))
 		}

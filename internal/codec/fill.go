@@ -51,6 +51,9 @@ func fillInside(v reflect.Value, depth int) {
 		if depth <= fillDepth {
 			v.Set(reflect.New(v.Type().Elem()))
 			fill(v.Elem(), depth)
+			if shapeOf(MessagePack, v.Type()).mayFade(MessagePack) && v.Elem().IsNil() {
+				v.SetZero() // an encoding refuses a pointer to nil
+			}
 		}
 	case reflect.Slice:
 		if depth <= fillDepth {

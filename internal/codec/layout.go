@@ -33,6 +33,7 @@ type field struct {
 	tagged bool   // the name stands in a tag
 	behind bool   // it is behind an embedded pointer
 	omits  bool   // MessagePack leaves it out where it takes it for empty
+	fades  bool   // the encoding leaves out a pointer to zero, as it does nil
 }
 
 // of returns the field of a struct. ok is false behind an embedded nil.

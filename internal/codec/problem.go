@@ -164,6 +164,29 @@ func errKey(typ reflect.Type) *problem {
 	}
 }
 
+func errNilBehind(typ reflect.Type) *problem {
+	return &problem{
+		got: fmt.Sprintf("a %v to nil", typ),
+		want: "nil itself, or what is not nil, such as an empty list: " +
+			"a pointer to nil comes back as nil",
+	}
+}
+
+func errZeroBehind(typ reflect.Type) *problem {
+	return &problem{
+		got:  fmt.Sprintf("a %v to zero with the option omitempty or omitzero", typ),
+		want: "no such option, or nil: its method IsZero makes the encoding leave it out, " +
+			"so that it comes back as nil",
+	}
+}
+
+func errZone() *problem {
+	return &problem{
+		got:  "a moment in a zone with seconds",
+		want: "a zone of whole minutes, such as UTC: JSON leaves out the seconds, which makes it another moment",
+	}
+}
+
 func errEndless(typ reflect.Type) *problem {
 	return &problem{got: fmt.Sprintf("of type %v", typ), want: "a type that is not a pointer to itself"}
 }

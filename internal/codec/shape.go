@@ -41,6 +41,7 @@ type shape struct {
 	mends    bool // values that MessagePack reads in another form than midge promises
 	renames  bool // fields with earlier names
 	embeds   bool // embedded pointers whose fields stand among others
+	fades    bool // values that do not come back although others of their types do
 
 	// These are set in the shape of a whole value only.
 	narrow  bool     // it may hold integers of less than 64 bits, or unsigned ones
@@ -82,6 +83,7 @@ func makeShape(encoding string, typ reflect.Type) *shape {
 		s.renames = endless == nil && s.reaches((*shape).parts, func(s *shape) bool { return len(s.was) > 0 })
 		s.embeds = s.reaches((*shape).parts, func(s *shape) bool { return len(s.layout.pointers) > 0 })
 		s.open = s.mayNest(make(map[*shape]bool))
+		s.fades = s.reaches((*shape).written, func(s *shape) bool { return s.mayFade(encoding) })
 		s.keyed = s.reaches((*shape).written, func(s *shape) bool { return s.hasOwnKeys(encoding) })
 		s.anys = s.reaches((*shape).read, isInterface)
 		if encoding == JSON {
@@ -166,7 +168,8 @@ func (g *shaper) fields(s *shape, addressable bool) {
 		}
 		s.named[name] = of
 	}
-	for _, f := range s.layout.fields {
+	for i, f := range s.layout.fields {
+		s.layout.fields[i].fades = f.mayFade(g.encoding)
 		of := g.of(f.Type, addressable || f.behind)
 		s.fields = append(s.fields, of)
 		name(f.name, of)

@@ -71,6 +71,8 @@ func (w *walk) value(s *shape, v reflect.Value, depth int) *problem {
 		return errNested()
 	case w.left < 0:
 		return &problem{whole: errTooMany()}
+	case w.encoding == JSON && s.typ == timeType && !w.texts && !w.refused:
+		return checkMoment(v)
 	case w.texts && s.encodes:
 		return checkMarshaled(v)
 	case w.refused && s.encodes:
@@ -88,8 +90,11 @@ func (w *walk) value(s *shape, v reflect.Value, depth int) *problem {
 		}
 		return w.inAny(v.Interface(), depth)
 	case reflect.Pointer:
-		if v.IsNil() {
+		switch inside := v.Elem(); {
+		case v.IsNil():
 			return nil
+		case depth > 0 && !w.untyped && s.mayFade(w.encoding) && inside.IsNil():
+			return errNilBehind(s.typ)
 		}
 		return w.value(s.elem, v.Elem(), depth+1)
 	case reflect.Struct:
@@ -148,13 +153,16 @@ func (w *walk) fields(s *shape, v reflect.Value, depth int) *problem {
 		return errNested()
 	}
 	for i, of := range s.fields {
-		if !w.looksInto(of) {
+		f := &s.layout.fields[i]
+		if !f.fades && !w.looksInto(of) {
 			continue
 		}
-		f := &s.layout.fields[i]
 		one, ok := f.of(v)
 		if !ok {
 			continue
+		}
+		if f.fades && isZeroBehind(one) {
+			return errZeroBehind(f.Type).in(f.path)
 		}
 		if held := one; f.omits && held.Kind() == reflect.Interface && !held.IsNil() {
 			if held = held.Elem(); seemsEmpty(held.Type()) && !held.IsZero() {
@@ -177,7 +185,7 @@ func always(f field) bool { return !f.omits }
 
 // looksInto reports whether values of a type may hold what the walk looks for.
 func (w *walk) looksInto(s *shape) bool {
-	return w.refused || w.texts && s.text || !w.texts && (s.open || s.keyed || s.embeds)
+	return w.refused || w.texts && s.text || !w.texts && (s.open || s.keyed || s.embeds || s.fades)
 }
 
 // items looks at the items of a list, which may be bytes.
