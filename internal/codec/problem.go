@@ -164,6 +164,20 @@ func errKey(typ reflect.Type) *problem {
 	}
 }
 
+func errKeyText(typ reflect.Type) *problem {
+	return &problem{
+		got: fmt.Sprintf("of type %v", typ), want: "a key that UnmarshalText reads as it is: " +
+			"JSON writes a text itself, whatever MarshalText returns, and a number without MarshalText in digits",
+	}
+}
+
+func errUnreadKey(typ reflect.Type) *problem {
+	return &problem{
+		path: "[key]", got: fmt.Sprintf("of type %v", typ),
+		want: "a text, an integer, or a type with UnmarshalText: JSON reads no other keys",
+	}
+}
+
 func errNilBehind(typ reflect.Type) *problem {
 	return &problem{
 		got: fmt.Sprintf("a %v to nil", typ),
@@ -174,7 +188,7 @@ func errNilBehind(typ reflect.Type) *problem {
 
 func errZeroBehind(typ reflect.Type) *problem {
 	return &problem{
-		got:  fmt.Sprintf("a %v to zero with the option omitempty or omitzero", typ),
+		got: fmt.Sprintf("a %v to zero with the option omitempty or omitzero", typ),
 		want: "no such option, or nil: its method IsZero makes the encoding leave it out, " +
 			"so that it comes back as nil",
 	}
@@ -241,6 +255,8 @@ func (s *shape) unreadable(encoding string) *problem {
 	switch {
 	case isInterface(s) && s.typ.NumMethod() > 0:
 		return errInterface(s.typ)
+	case encoding == JSON && s.key != nil && s.key.isKey(JSON) && !s.key.isReadKey():
+		return errUnreadKey(s.key.typ)
 	case s.typ.Kind() == reflect.Struct && !s.decodes && s.isEmpty() && s.encodes:
 		return errNothingStored(s.typ, encoding)
 	}

@@ -311,17 +311,18 @@ var timeType = reflect.TypeFor[time.Time]()
 var (
 	jsonMarshaler     = reflect.TypeFor[json.Marshaler]()
 	textMarshaler     = reflect.TypeFor[encoding.TextMarshaler]()
+	textUnmarshaler   = reflect.TypeFor[encoding.TextUnmarshaler]()
 	zeroer            = reflect.TypeFor[interface{ IsZero() bool }]()
 	msgpackMarshalers = []reflect.Type{
 		reflect.TypeFor[msgpack.CustomEncoder](), reflect.TypeFor[msgpack.Marshaler](),
 		reflect.TypeFor[encoding.BinaryMarshaler](), textMarshaler,
 	}
 	jsonUnmarshalers = []reflect.Type{
-		reflect.TypeFor[json.Unmarshaler](), reflect.TypeFor[encoding.TextUnmarshaler](),
+		reflect.TypeFor[json.Unmarshaler](), textUnmarshaler,
 	}
 	msgpackUnmarshalers = []reflect.Type{
 		reflect.TypeFor[msgpack.CustomDecoder](), reflect.TypeFor[msgpack.Unmarshaler](),
-		reflect.TypeFor[encoding.BinaryUnmarshaler](), reflect.TypeFor[encoding.TextUnmarshaler](),
+		reflect.TypeFor[encoding.BinaryUnmarshaler](), textUnmarshaler,
 	}
 )
 

@@ -7,6 +7,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/midgehq/midge/storage"
@@ -264,9 +265,9 @@ func (w *walk) entries(s *shape, v reflect.Value, depth int) *problem {
 	if w.refused && !s.key.isKey(w.encoding) {
 		return errUnsupported(s.typ, w.encoding)
 	}
-	var keys map[string]bool
+	var keys map[any]bool
 	if !w.texts && s.hasOwnKeys(w.encoding) {
-		keys = make(map[string]bool, v.Len())
+		keys = make(map[any]bool, v.Len())
 	}
 	for i := v.MapRange(); i.Next(); {
 		p := w.key(s, i.Key(), depth+1)
@@ -291,6 +292,11 @@ func (s *shape) isKey(encoding string) bool {
 		s.typ.Implements(textMarshaler)
 }
 
+// isReadKey reports whether JSON reads the keys of the type that it writes.
+func (s *shape) isReadKey() bool {
+	return s.typ.Kind() == reflect.String || !s.typ.Implements(textMarshaler) || s.readsText()
+}
+
 // key looks at a key of a map. Its text in JSON is the key itself where that is a text, whatever
 // methods it has.
 func (w *walk) key(s *shape, key reflect.Value, depth int) *problem {
@@ -306,7 +312,7 @@ func (w *walk) key(s *shape, key reflect.Value, depth int) *problem {
 	return nil
 }
 
-// keyText returns the text of a key in JSON that is no number.
+// keyText returns the text of a key in JSON.
 func keyText(key reflect.Value) (text []byte, err error) {
 	m, marshals := reflect.TypeAssert[encoding.TextMarshaler](key)
 	switch {
@@ -314,25 +320,30 @@ func keyText(key reflect.Value) (text []byte, err error) {
 		return []byte(key.String()), nil
 	case marshals && (key.Kind() != reflect.Pointer || !key.IsNil()):
 		return m.MarshalText()
+	case key.CanInt():
+		return strconv.AppendInt(nil, key.Int(), 10), nil
+	case key.CanUint():
+		return strconv.AppendUint(nil, key.Uint(), 10), nil
 	}
 	return nil, nil
 }
 
 // hasOwnKeys reports whether a map has keys that an encoding may write alike, or that no map of an
-// any can have. Numbers and texts are neither.
+// any can have, or that JSON reads by a method but does not write by one. Other numbers and texts are
+// none of these.
 func (s *shape) hasOwnKeys(encoding string) bool {
 	if s.key == nil {
 		return false
 	}
 	kind := s.key.typ.Kind()
 	if encoding == JSON {
-		return s.key.encodes && kind != reflect.String
+		return s.key.encodes && kind != reflect.String || s.key.readsText()
 	}
 	return s.key.encodes || kind != reflect.String && kind > reflect.Float64
 }
 
 // ownKey looks at a key of such a map. keys are the keys before it, as they are encoded.
-func (w *walk) ownKey(s *shape, key reflect.Value, keys map[string]bool) *problem {
+func (w *walk) ownKey(s *shape, key reflect.Value, keys map[any]bool) *problem {
 	data, err := keyText(key)
 	if w.encoding == MessagePack {
 		p := reflect.New(key.Type())
@@ -342,16 +353,36 @@ func (w *walk) ownKey(s *shape, key reflect.Value, keys map[string]bool) *proble
 	if err != nil { // the encoder of the whole value returns it too
 		return nil
 	}
-	if keys[string(data)] {
+	read := any(string(data)) // what makes it another key than others where it is read
+	if w.encoding == MessagePack && (w.untyped || isInterface(s.key)) {
+		var back any
+		if decodeMsgpack(data, &back) == nil {
+			read = back
+		}
+		if back != nil && !reflect.TypeOf(back).Comparable() {
+			return errKey(key.Type())
+		}
+	}
+	if keys[read] {
 		return errSameKey(s.typ)
 	}
-	keys[string(data)] = true
-	var back any
-	if w.encoding == MessagePack && (w.untyped || isInterface(s.key)) && decodeMsgpack(data, &back) == nil &&
-		back != nil && !reflect.TypeOf(back).Comparable() {
-		return errKey(key.Type())
+	keys[read] = true
+	if w.encoding == JSON && !w.untyped && !readsBack(key, data) {
+		return errKeyText(key.Type())
 	}
 	return nil
+}
+
+// readsText reports whether JSON reads a key of a map by a method.
+func (s *shape) readsText() bool { return reflect.PointerTo(s.typ).Implements(textUnmarshaler) }
+
+// readsBack reports whether a key of a map, which JSON may have written without a method, is read from its text
+// by its method.
+func readsBack(key reflect.Value, text []byte) bool {
+	back := reflect.New(key.Type())
+	u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](back)
+	marshals := key.Kind() != reflect.String && key.Type().Implements(textMarshaler) // its methods are trusted
+	return !ok || marshals || u.UnmarshalText(text) == nil && back.Elem().Equal(key)
 }
 
 // checkMarshaled checks the text that a value gives of itself.
