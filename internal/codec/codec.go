@@ -87,7 +87,12 @@ func (p Parameters) shape(encoding string, v any) *shape {
 // Check returns an *InvalidError where the type shows that jobs do not come back as they were, or
 // cannot be decoded.
 func (p Parameters) Check(encoding string) error {
-	if bad := p.shape(encoding, reflect.Zero(p.typ).Interface()).refused; bad != nil {
+	s := p.shape(encoding, reflect.Zero(p.typ).Interface())
+	bad := s.refused
+	if bad == nil && p.maps && encoding == MessagePack {
+		bad = s.find((*shape).written, (*shape).interns)
+	}
+	if bad != nil {
 		return bad.of("job type", p.Type().String(), p.typ)
 	}
 	return nil
@@ -185,8 +190,11 @@ func (s *shape) encode(encoding string, v any, anyText bool) (b []byte, err erro
 		}
 		return nil, err
 	}
-	if len(b) > maxDepth { // each level takes at least one byte
+	if len(b) > maxDepth || s.raw && encoding == MessagePack { // each level takes at least one byte
 		err = s.deepField(encoding, v, check(encoding, b))
+		if malformed := (*malformedError)(nil); errors.As(err, &malformed) {
+			err = errMalformed(malformed).of("value", "", reflect.TypeOf(v))
+		}
 	}
 	if err == nil && !anyText && encoding == JSON {
 		if p := s.checkText(v, b); p != nil {

@@ -178,6 +178,20 @@ func errUnreadKey(typ reflect.Type) *problem {
 	}
 }
 
+func errMalformed(why *malformedError) *problem {
+	return &problem{
+		got:  "a part that encodes itself badly: " + why.problem,
+		want: "exactly one value of each part, also of a RawMessage",
+	}
+}
+
+func errInterned(f field) *problem {
+	return &problem{
+		path: f.path, got: "the option intern in a type with a map or an any",
+		want: "no such option: the entries are sorted, so that its numbers would stand for other texts",
+	}
+}
+
 func errNilBehind(typ reflect.Type) *problem {
 	return &problem{
 		got: fmt.Sprintf("a %v to nil", typ),
@@ -259,6 +273,16 @@ func (s *shape) unreadable(encoding string) *problem {
 		return errUnreadKey(s.key.typ)
 	case s.typ.Kind() == reflect.Struct && !s.decodes && s.isEmpty() && s.encodes:
 		return errNothingStored(s.typ, encoding)
+	}
+	return nil
+}
+
+// interns returns the problem of a struct with a field whose texts MessagePack numbers in their order.
+func (s *shape) interns() *problem {
+	for _, f := range s.layout.fields {
+		if hasOption(f.Tag.Get(MessagePack), "intern") {
+			return errInterned(f)
+		}
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ type shape struct {
 	open     bool // itself or a value of any type, so that it may be nested without end
 	keyed    bool // a map whose keys the encoding may make one
 	text     bool // text that JSON would alter
-	raw      bool // JSON that a part encodes by itself
+	raw      bool // data that a part encodes by itself
 	integers bool // integers that MessagePack reads
 	anys     bool // fields of an interface type that are read
 	mends    bool // values that MessagePack reads in another form than midge promises
@@ -86,9 +86,9 @@ func makeShape(encoding string, typ reflect.Type) *shape {
 		s.fades = s.reaches((*shape).written, func(s *shape) bool { return s.mayFade(encoding) })
 		s.keyed = s.reaches((*shape).written, func(s *shape) bool { return s.hasOwnKeys(encoding) })
 		s.anys = s.reaches((*shape).read, isInterface)
+		s.raw = s.reaches((*shape).written, func(s *shape) bool { return s.encodes && !s.textual || isInterface(s) })
 		if encoding == JSON {
 			s.text = s.reaches((*shape).written, mayHoldText)
-			s.raw = s.reaches((*shape).written, func(s *shape) bool { return s.encodes && !s.textual || isInterface(s) })
 			continue
 		}
 		s.integers = s.reaches((*shape).read, (*shape).isInteger)
