@@ -124,13 +124,7 @@ func (s *Storage) transact(ctx context.Context, calls []*call) error {
 		return s.translate(err, false)
 	}
 	w := s.newWork(plain, wr.conn, wr.stmts)
-	moved := s.checkMoved(&wr.log)
-	w.fail(moved)
-	s.noteLogSize(plain, wr)
-	w.begin()
-	if cut := s.checkTruncated(wr, w); moved == nil && cut != nil {
-		moved, w.err = cut, cut
-	}
+	refused := s.beginStep(plain, wr, w)
 	for _, c := range calls {
 		if !c.stage.CompareAndSwap(waits, begun) {
 			continue // its caller has left
@@ -143,7 +137,7 @@ func (s *Storage) transact(ctx context.Context, calls []*call) error {
 	if w.err != nil {
 		s.lock.missed(w.err)
 		_, err := wr.conn.ExecContext(plain, "ROLLBACK")
-		sound = err == nil && (moved != nil || s.primary(w.err) == codeFull)
+		sound = err == nil && (refused != nil || s.primary(w.err) == codeFull)
 		return s.translate(w.err, false)
 	}
 	if _, err := wr.conn.ExecContext(plain, "COMMIT"); err != nil {

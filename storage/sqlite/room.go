@@ -22,17 +22,16 @@ func (s *Storage) findRoom(ctx context.Context) {
 			return
 		}
 	}
-	err := s.tryRoom(context.WithoutCancel(ctx), wr)
-	s.release(wr, err == nil || s.isBusy(err) || s.primary(err) == codeFull)
+	s.release(wr, s.tryRoom(context.WithoutCancel(ctx), wr))
 }
 
-// tryRoom notes whether there is space for a small write. It returns an error of another kind.
-func (s *Storage) tryRoom(ctx context.Context, wr *writer) error {
+// tryRoom notes whether there is space for a small write. It reports whether the connection is sound.
+func (s *Storage) tryRoom(ctx context.Context, wr *writer) (sound bool) {
 	if _, err := wr.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
-		return err
+		return s.isBusy(err)
 	}
 	w := s.newWork(ctx, wr.conn, wr.stmts)
-	w.begin()
+	refused := s.beginStep(ctx, wr, w)
 	w.exec("SAVEPOINT midge_room")
 	w.exec("INSERT INTO {p}sides (task, result) VALUES (-1, zeroblob(65536))")
 	w.exec("ROLLBACK TO midge_room")
@@ -44,9 +43,9 @@ func (s *Storage) tryRoom(ctx context.Context, wr *writer) error {
 	}
 	if err == nil {
 		s.room.Tried("")
-		return nil
+		return true
 	}
-	_, _ = wr.conn.ExecContext(ctx, "ROLLBACK")
+	_, undone := wr.conn.ExecContext(ctx, "ROLLBACK")
 	s.room.Wrote(s.translate(err, false))
-	return err
+	return undone == nil && (refused != nil || s.isBusy(err) || s.primary(err) == codeFull)
 }

@@ -158,6 +158,22 @@ func (s *Storage) checkMoved(log *identity) error {
 	return nil
 }
 
+// beginStep begins each step that writes, in a transaction that has the write lock of the connection. It refuses
+// a step whose file was moved or truncated: refused is that error, which w has too, and the connection is sound.
+func (s *Storage) beginStep(ctx context.Context, wr *writer, w *work) (refused error) {
+	refused = s.checkMoved(&wr.log)
+	w.fail(refused)
+	s.noteLogSize(ctx, wr)
+	w.begin()
+	if cut := s.checkTruncated(w, wr.headless(s.path+"-wal")); refused == nil && cut != nil {
+		refused, w.err = cut, cut
+	}
+	if w.err == nil {
+		s.mark.Store(w.meta.mark)
+	}
+	return refused
+}
+
 // noteLogSize drops the pages in memory where the log is empty, or shorter than before, so that the step
 // reads the mark again. The log is so after a checkpoint that truncates it, or because somebody truncated it
 // while it was in use.
@@ -174,15 +190,13 @@ func (s *Storage) noteLogSize(ctx context.Context, wr *writer) {
 
 // checkTruncated refuses a step after the log was truncated while it was in use: commits would be written
 // behind a hole, and a checkpoint would copy the hole into the file. Where SQLite has begun the log anew, the
-// mark is older than one that was committed. The caller holds the write lock.
-func (s *Storage) checkTruncated(wr *writer, w *work) error {
-	seen := s.mark.Load()
+// mark is older than one that was committed. The caller holds the write lock; headless says that the log is.
+func (s *Storage) checkTruncated(w *work, headless bool) error {
 	switch {
-	case s.truncated.Load(), wr.headless(s.path + "-wal"), s.cfg.Code(w.err) == codeShortRead:
+	case s.truncated.Load(), headless, s.cfg.Code(w.err) == codeShortRead:
 	case w.err != nil:
 		return nil //nolint:nilerr // another error, which the step returns
-	case w.meta.mark >= seen || w.meta.mark == 0: // 0 stands for a damaged one, too
-		s.mark.Store(w.meta.mark)
+	case w.meta.mark >= s.mark.Load() || w.meta.mark == 0: // 0 stands for a damaged one, too
 		return nil
 	}
 	return s.cutShort(w.err)

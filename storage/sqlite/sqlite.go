@@ -243,7 +243,7 @@ func (wr *writer) close() {
 
 // release gives the connection back, or closes one that failed. See mayClose.
 func (s *Storage) release(wr *writer, ok bool) {
-	if !ok && !s.truncated.Load() {
+	if !ok && s.mayClose() {
 		wr.close()
 		wr = nil
 	}
@@ -273,7 +273,9 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 			s.lock.warnings()...)
 		d.Warnings = append(d.Warnings, w.damages()...)
 	})
-	s.findRoom(ctx)
+	if err == nil {
+		s.findRoom(ctx)
+	}
 	s.room.Tell(&d)
 	return d, wrap("describe", err)
 }

@@ -24,6 +24,8 @@ func serve(ctx context.Context, s *side) error {
 		switch action, id, _ := strings.Cut(lines.Text(), " "); action {
 		case "insert":
 			err = s.insert(ctx, id)
+		case "add": // without a session, which would describe the storage at first
+			err = s.addAlone(ctx, id)
 		case "describe":
 			_, err = s.store.Describe(ctx)
 		}
@@ -68,6 +70,13 @@ func (p *servant) wants(call, want string) {
 	}
 }
 
+// kill kills the process.
+func (p *servant) kill() {
+	p.Helper()
+	must(p, p.cmd.Process.Kill())
+	_ = p.cmd.Wait() // it was killed
+}
+
 // end has the process close the file, and waits for its end.
 func (p *servant) end() {
 	p.Helper()
@@ -98,6 +107,30 @@ func TestProcessesWhoseIndexWasRemovedStop(t *testing.T) {
 	}
 }
 
+// TestDescribeWritesNothingBesideANewIndex removes the index of the log under a process that has never
+// described the file, so that Describe tries whether the file has space. The trial must not overwrite what
+// another process commits with the new index.
+func TestDescribeWritesNothingBesideANewIndex(t *testing.T) {
+	path := file(t)
+	old := startServant(t, path)
+	old.wants("add a", "done")
+	must(t, os.Remove(path+"-shm"))
+	next := startServant(t, path)
+	next.wants("add b", "done")
+	next.wants("add c", "done")
+	old.wants("add lost", "restart all processes")
+	old.wants("describe", "restart all processes")
+	next.wants("add d", "done")
+	next.kill()
+	old.kill()
+	s := open(t, path)
+	for _, id := range []string{"a", "b", "c", "d"} {
+		if got := s.state(t, id); got != storage.Waiting {
+			t.Errorf("%s is %q, want it waiting", id, got)
+		}
+	}
+}
+
 // TestOpenRefusesAFileWhoseLogWasRemoved: the index of the log is there, and may be in use.
 func TestOpenRefusesAFileWhoseLogWasRemoved(t *testing.T) {
 	path := file(t)
@@ -120,8 +153,7 @@ func TestOpenRefusesALogWithoutItsFile(t *testing.T) {
 	path := file(t)
 	p := startServant(t, path)
 	p.wants("insert a", "done")
-	must(t, p.cmd.Process.Kill())
-	_ = p.cmd.Wait() // it was killed
+	p.kill()
 	must(t, os.Rename(path, path+".away"))
 	_, err := modernc.Open(t.Context(), path)
 	wantProblem(t, err, sqlite.Moved)

@@ -3,6 +3,7 @@ package modernc_test
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +65,33 @@ func wantMoved(t *testing.T, s *side, reads bool) {
 	}
 	if !strings.Contains(err.Error(), "restart") {
 		t.Errorf("%v: want an error that says what to do", err)
+	}
+}
+
+// TestDescribeWritesNothingToAFileThatWasTaken takes the file, its log or its index in each way from a storage
+// that has never described it, so that Describe tries whether the file has space.
+func TestDescribeWritesNothingToAFileThatWasTaken(t *testing.T) {
+	for _, c := range allCells() {
+		if c.killed || c.mayGoOn() && c.file != "-wal" || c.action == "read-only" {
+			continue
+		}
+		t.Run(c.String(), func(t *testing.T) {
+			path, aside := file(t), filepath.Join(t.TempDir(), "aside")
+			s := open(t, path)
+			must(t, s.addAlone(t.Context(), "a"))
+			log, err := os.Open(path + "-wal")
+			must(t, err)
+			defer func() { _ = log.Close() }()
+			actions[c.action](t, c.path(path), aside)
+			before, err := log.Stat()
+			must(t, err)
+			_, _ = s.store.Describe(t.Context()) // it need not look at the log
+			after, err := log.Stat()
+			must(t, err)
+			if before.Size() != after.Size() {
+				t.Errorf("the log had %d bytes before, and has %d after", before.Size(), after.Size())
+			}
+		})
 	}
 }
 

@@ -114,6 +114,12 @@ func (s *side) insert(ctx context.Context, ids ...string) error {
 	return nil
 }
 
+// addAlone enqueues a task in a call without a lane.
+func (s *side) addAlone(ctx context.Context, id string) error {
+	_, err := s.store.Apply(ctx, storage.Call{}, storage.Tx{Inserts: []storage.Insert{job(id)}})
+	return err
+}
+
 func (s *side) claim(ctx context.Context, most int) (storage.Claimed, error) {
 	return s.session.Claim(ctx, asking(most, time.Second))
 }
