@@ -174,6 +174,20 @@ func (s *Storage) beginStep(ctx context.Context, wr *writer, w *work) (refused e
 	return refused
 }
 
+// beginJoined is beginStep in a transaction of the application's, which may have no write lock yet. It keeps no
+// mark, because the transaction may be rolled back.
+func (s *Storage) beginJoined(w *work) {
+	log := s.path + "-wal"
+	if empty(log) { // see noteLogSize
+		w.exec("PRAGMA shrink_memory")
+	}
+	w.exec("UPDATE {p}meta SET mark = mark") // takes the write lock: nobody writes in between
+	w.begin()
+	if cut := s.checkTruncated(w, headless(log)); cut != nil {
+		w.err = cut
+	}
+}
+
 // noteLogSize drops the pages in memory where the log is empty, or shorter than before, so that the step
 // reads the mark again. The log is so after a checkpoint that truncates it, or because somebody truncated it
 // while it was in use.

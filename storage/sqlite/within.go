@@ -61,8 +61,7 @@ func (j *Joined) Apply(
 		return nil, wrap("apply", j.store.translate(err, false))
 	}
 	w := j.store.newWork(ctx, j.tx, nil)
-	w.exec("UPDATE {p}meta SET mark = mark") // takes the write lock: nobody writes in between
-	w.begin()
+	j.store.beginJoined(w)
 	applied := w.apply(txs)
 	w.finish()
 	w.exec("RELEASE midge")

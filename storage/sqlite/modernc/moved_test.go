@@ -95,6 +95,39 @@ func TestDescribeWritesNothingToAFileThatWasTaken(t *testing.T) {
 	}
 }
 
+// TestATransactionOnATruncatedLogIsRefused truncates the log under a connection that has the pages of a step in
+// memory: SQLite commits the next transaction behind the hole.
+func TestATransactionOnATruncatedLogIsRefused(t *testing.T) {
+	for what, write := range map[string]string{
+		"empty": "PRAGMA user_version", "with a hole": "CREATE TABLE own (n)",
+	} {
+		t.Run(what, func(t *testing.T) {
+			path := file(t)
+			db := database(t, path, "&_txlock=immediate")
+			must(t, sqlite.Migrate(t.Context(), sqlite.Config{DB: db}))
+			s := opened(t, sqlite.Config{DB: db})
+			conn, err := db.Conn(t.Context())
+			must(t, err)
+			defer func() { _ = conn.Close() }()
+			within := func(id string) error {
+				tx, err := conn.BeginTx(t.Context(), nil)
+				must(t, err)
+				defer func() { _ = tx.Commit() }()
+				_, err = s.store.Within(tx).Apply(t.Context(), storage.Call{},
+					storage.Tx{Inserts: []storage.Insert{job(id)}})
+				return err
+			}
+			must(t, within("a"))
+			execute(t, path, "PRAGMA wal_checkpoint(TRUNCATE)") // it does no harm
+			must(t, within("b"))
+			must(t, os.Truncate(path+"-wal", 0))
+			_, err = conn.ExecContext(t.Context(), write)
+			must(t, err)
+			wantProblem(t, within("c"), sqlite.Broken)
+		})
+	}
+}
+
 // TestATransactionOnAMovedFileIsRefused joins a transaction on a file that was removed under it.
 func TestATransactionOnAMovedFileIsRefused(t *testing.T) {
 	path := file(t)
