@@ -23,7 +23,8 @@ func (w *work) Turns(eq *engine.Queue, from engine.Place, n int) []*engine.Line 
 	w.mended = false
 	w.saveLines(q)
 	found := w.readLines(eq, engine.Keyed, n, inRing, from.Sort, from.Turn)
-	if ready && len(found) == 0 && !w.readOnly { // the size is wrong, or lines are missing
+	// Behind another place there may be none. If there is none at all, the size is wrong, or lines are missing.
+	if ready && from == (engine.Place{}) && len(found) == 0 && !w.readOnly {
 		w.save()
 		w.recount(q)
 		w.mended = true

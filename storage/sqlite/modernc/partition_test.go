@@ -363,3 +363,35 @@ func TestAPartitionWithinATransaction(t *testing.T) {
 	}
 	wantLines(t, path, 0)
 }
+
+// TestAClaimThatFindsOnlyFullPartitionsCountsNothing has claims that look at so many partitions as there are, each of
+// which is full, and then find that no other is behind them. Only a count of all tasks of the queue writes the sizes
+// of lines whose tasks stay.
+func TestAClaimThatFindsOnlyFullPartitionsCountsNothing(t *testing.T) {
+	for parts := range 12 {
+		t.Run(fmt.Sprint(parts), func(t *testing.T) {
+			path := file(t)
+			s := open(t, path)
+			s.limit(t, storage.Limit{Partition: storage.PartitionLimit{Concurrency: 1}})
+			for i := range parts {
+				s.keyed(t, 2, fmt.Sprint("key-", i, "-"))
+			}
+			if c, err := s.claimLong(t.Context(), parts+1); err != nil || len(c.Tasks) != parts {
+				t.Fatalf("got %d tasks and error %v, want one of each partition", len(c.Tasks), err)
+			}
+			execute(t, path, "CREATE TABLE counted (line)")
+			execute(t, path, "CREATE TRIGGER counting AFTER UPDATE OF tasks ON midge_lines "+
+				"BEGIN INSERT INTO counted VALUES (NEW.line); END")
+			for most := 1; most <= 3; most++ {
+				if c, err := s.claimLong(t.Context(), most); err != nil || len(c.Tasks) != 0 {
+					t.Fatalf("got %d tasks and error %v, want none of full partitions", len(c.Tasks), err)
+				}
+				var counted int
+				must(t, database(t, path, "").QueryRowContext(t.Context(), "SELECT count(*) FROM counted").Scan(&counted))
+				if counted > 0 {
+					t.Fatalf("a claim of up to %d tasks counted the tasks of %d lines, want none", most, counted)
+				}
+			}
+		})
+	}
+}
