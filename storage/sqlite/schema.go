@@ -20,7 +20,8 @@ const applicationID = 0x6d696467
 //
 //	meta    one row: the version of the tables and the least version that a process needs to use them;
 //	        the mark and the clock of the last step, and when a wait after a jump of the clock began
-//	queues  their settings, sizes and totals (counts, record.go: JSON), and how often they rang.
+//	queues  their settings, sizes and totals (counts, record.go: JSON), and two numbers that grow when they
+//	        ring (rings, alerts), from the mark of the step that made the queue on.
 //	        operator and declared: the limits of an operator and of a program, '' for none, as the engine's
 //	        Limit.Texts writes them, and starts: the starts that count for the rate. rest: until when the
 //	        tasks without a partition rest

@@ -259,8 +259,9 @@ func (w *work) recount(q *queue) {
 func (w *work) Queue(name string) *engine.Queue {
 	q := w.lookup(name)
 	if q == nil {
-		w.exec("INSERT INTO {p}queues (name, touched, counts) VALUES (?, ?, ?)",
-			name, w.step.Now, packCounts(new(queue)))
+		// A queue that was made anew has no number of its former life, by which others know its last event.
+		w.exec("INSERT INTO {p}queues (name, touched, rings, alerts, counts) VALUES (?, ?, ?, ?, ?)",
+			name, w.step.Now, w.step.Mark, w.step.Mark, packCounts(new(queue)))
 		delete(w.queues, name)
 		if q = w.lookup(name); q == nil { // the transaction has failed
 			q = newQueue(name)

@@ -54,6 +54,23 @@ func waitMutants() []mutant {
 			req.Queues = req.Queues[:1]
 			return next(ctx, req)
 		})}, "wait/any of the queues"),
+		knowing("a queue that was made anew wakes nobody", func(m *mind) *fault {
+			return &fault{
+				configure: configured(func(_ *storage.Call, s *storage.Settings) {
+					if s.Remove {
+						m.locked(func() { m.count++ })
+					}
+				}),
+				wait: waits(func(ctx context.Context, next waitFunc, req storage.WaitRequest) error {
+					anew := false
+					m.locked(func() { anew = m.count > 0 })
+					if anew {
+						return never(ctx, next, req)
+					}
+					return next(ctx, req)
+				}),
+			}
+		}, "wait/a queue made anew"),
 		knowing("new work wakes every waiter", func(m *mind) *fault {
 			return &fault{wait: waits(func(ctx context.Context, _ waitFunc, req storage.WaitRequest) error {
 				for ctx.Err() == nil {

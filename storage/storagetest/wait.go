@@ -28,6 +28,8 @@ func waitRules() []rule {
 				"or recovered."),
 		state("wait/any of the queues", waitAny,
 			"Wait returns for any of the queues that it names."),
+		state("wait/a queue made anew", waitMadeAnew,
+			"Wait returns for a queue that was removed and made anew, in which happens what happened before."),
 		state("wait/another handle", waitOtherHandle,
 			"Wait returns for what another process does."),
 		state("wait/cancels only", waitCancelsOnly,
@@ -162,6 +164,20 @@ func waitAny(r *rig) {
 	j.Ref.Queue = "third"
 	r.insert(j)
 	r.woken("the third queue", done)
+}
+
+func waitMadeAnew(r *rig) {
+	by := []*rig{r}
+	if other, ok := r.again(); ok {
+		by = append(by, other)
+	}
+	for _, inserter := range by {
+		for range 3 {
+			r.wakes("an insert", func(*rig) { inserter.add("a") })
+			r.end(r.take(ask(1), "a"), storage.Complete)
+			r.configure(storage.Settings{Remove: true})
+		}
+	}
 }
 
 func waitOtherHandle(r *rig) {
