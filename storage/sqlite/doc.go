@@ -59,8 +59,8 @@
 // of its log (-shm) was moved, removed or replaced, each call is refused with a *FileError (Moved) that
 // says what to do: what such a process wrote would be lost with the file, or would overwrite what others
 // wrote. Close then leaves the file open until the process ends where the index was removed, because SQLite
-// would copy the log into the file with an index that is no longer right. Open refuses a file with an index
-// and no log, and an empty file with a log.
+// would copy the log into the file with an index that is no longer right, and Open refuses the file in this
+// process. Open refuses a file with an index and no log, and an empty file with a log.
 //
 // Where the file or its log was truncated, or a backup was written over it, calls are refused with a
 // *FileError (Broken), and Close leaves the file open too. A checkpoint that truncates the log does no harm.

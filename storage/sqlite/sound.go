@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/midgehq/midge/storage/internal/engine"
 )
@@ -51,6 +52,13 @@ func logMoved(path string) error {
 		Path: path + "-wal", Problem: Moved,
 		Remedy: "put it back under its name; or stop all processes that have the database open, remove " +
 			filepath.Base(path) + "-shm, and restart them: the tasks of the last moments are lost then",
+	}
+}
+
+func indexMoved(path string) error {
+	return &FileError{
+		Path: path + "-shm", Problem: Moved,
+		Remedy: "restart all processes that have " + path + " open; nothing that was acknowledged is lost",
 	}
 }
 
@@ -133,17 +141,18 @@ func (i *identity) holds(name string) bool {
 // not see each other's locks and commits, and overwrite them. log is nil for a connection that is not the
 // storage's own.
 func (s *Storage) checkMoved(log *identity) error {
-	moved := func(name, remedy string) error { return &FileError{Path: name, Problem: Moved, Remedy: remedy} }
 	if !s.file.holds(s.path) {
-		return moved(s.path, "put it back under its name, or restart the processes that have it open: they go on "+
-			"with the file that is there then")
+		return &FileError{
+			Path: s.path, Problem: Moved,
+			Remedy: "put it back under its name, or restart the processes that have it open: they go on with the " +
+				"file that is there then",
+		}
 	}
 	if empty(s.path) { // SQLite would remove the log
 		return s.broken(errors.New("it is empty"))
 	}
 	if !s.indexHolds() {
-		return moved(s.path+"-shm", "restart all processes that have "+s.path+" open; nothing that was "+
-			"acknowledged is lost")
+		return indexMoved(s.path)
 	}
 	if log == nil {
 		return nil
@@ -230,6 +239,9 @@ func (s *Storage) cutShort(err error) error {
 // closed. With an index that is not that of all processes it would remove the commits of others, and from a
 // log that was truncated it would copy zeros.
 func (s *Storage) mayClose() bool {
+	if s.db.Stats().OpenConnections == 0 {
+		return true
+	}
 	return s.indexHolds() && !s.truncated.Load() && !headless(s.path+"-wal")
 }
 
@@ -242,14 +254,27 @@ func (s *Storage) noteIndex() {
 	}
 }
 
-// indexHolds reports whether the index of the log is still that of this process. Where the process has no
+// lost has, by their paths, the files whose index was moved or removed while this process had them open. SQLite
+// goes on with that index for as long as the process has a connection, also in a storage that is opened later.
+var lost sync.Map
+
+// opened is a file with the index that this process has of its log.
+type opened struct{ file, index identity }
+
+// indexHolds reports whether the index of the log is still that of this process. Where the storage has no
 // connection, the next one opens the index that is there then.
 func (s *Storage) indexHolds() bool {
 	noted := s.index.Load()
-	if noted == nil || noted.holds(s.path+"-shm") {
+	if noted == nil {
+		was, _ := lost.Load(s.path)
+		o, found := was.(opened)
+		return !found || !o.file.holds(s.path) || o.index.holds(s.path+"-shm")
+	}
+	if noted.holds(s.path+"-shm") || s.db.Stats().OpenConnections == 0 && s.index.CompareAndSwap(noted, nil) {
 		return true
 	}
-	return s.db.Stats().OpenConnections == 0 && s.index.CompareAndSwap(noted, nil)
+	lost.Store(s.path, opened{s.file, *noted})
+	return false
 }
 
 // made are the tables and indexes of this version: their kinds and names.

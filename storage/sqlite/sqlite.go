@@ -135,6 +135,9 @@ func (s *Storage) install(ctx context.Context, migrate bool) error {
 	if w.err == nil && !s.own {
 		w.err = checkLinks(s.path)
 	}
+	if w.err == nil && !s.indexHolds() {
+		w.err = indexMoved(s.path)
+	}
 	w.one("PRAGMA journal_mode", nil, &mode)
 	if mode != "wal" && migrate {
 		if found := w.installed(); w.err == nil && s.own && found.Found == 0 {

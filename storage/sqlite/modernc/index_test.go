@@ -26,6 +26,12 @@ func serve(ctx context.Context, s *side) error {
 			err = s.insert(ctx, id)
 		case "add": // without a session, which would describe the storage at first
 			err = s.addAlone(ctx, id)
+		case "reopen": // the id is the path
+			_ = s.store.Close()
+			var next *sqlite.Storage
+			if next, err = modernc.Open(ctx, id); err == nil {
+				s = &side{store: next, session: storage.NewSession(next, patience)}
+			}
 		case "describe":
 			_, err = s.store.Describe(ctx)
 		}
@@ -107,10 +113,10 @@ func TestProcessesWhoseIndexWasRemovedStop(t *testing.T) {
 	}
 }
 
-// TestDescribeWritesNothingBesideANewIndex removes the index of the log under a process that has never
+// TestNothingIsWrittenBesideANewIndex removes the index of the log under a process that has never
 // described the file, so that Describe tries whether the file has space. The trial must not overwrite what
-// another process commits with the new index.
-func TestDescribeWritesNothingBesideANewIndex(t *testing.T) {
+// another process commits with the new index, nor may the process open the file again.
+func TestNothingIsWrittenBesideANewIndex(t *testing.T) {
 	path := file(t)
 	old := startServant(t, path)
 	old.wants("add a", "done")
@@ -120,6 +126,9 @@ func TestDescribeWritesNothingBesideANewIndex(t *testing.T) {
 	next.wants("add c", "done")
 	old.wants("add lost", "restart all processes")
 	old.wants("describe", "restart all processes")
+	for range 3 {
+		old.wants("reopen "+path, "restart all processes")
+	}
 	next.wants("add d", "done")
 	next.kill()
 	old.kill()
@@ -129,6 +138,20 @@ func TestDescribeWritesNothingBesideANewIndex(t *testing.T) {
 			t.Errorf("%s is %q, want it waiting", id, got)
 		}
 	}
+}
+
+// TestAnIndexThatIsBackIsUsed moves the index away under an open handle, and back.
+func TestAnIndexThatIsBackIsUsed(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	must(t, s.insert(t.Context(), "a"))
+	must(t, os.Rename(path+"-shm", path+".aside"))
+	wantProblem(t, s.insert(t.Context(), "lost"), sqlite.Moved)
+	_, err := modernc.Open(t.Context(), path)
+	wantProblem(t, err, sqlite.Moved)
+	must(t, os.Rename(path+".aside", path+"-shm"))
+	must(t, s.insert(t.Context(), "b"))
+	must(t, open(t, path).insert(t.Context(), "c"))
 }
 
 // TestOpenRefusesAFileWhoseLogWasRemoved: the index of the log is there, and may be in use.
