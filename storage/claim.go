@@ -65,7 +65,8 @@ type Claimed struct {
 	Tasks []Task
 	// Fences has one element per task.
 	Fences []Fence
-	// Ticks are cursors that are due, for the caller to tick. They need no fence.
+	// Ticks are cursors that are due, for the caller to tick, of at most MaxClaimBytes of payload or one. They
+	// need no fence.
 	Ticks []Task
 	// Ended are the tasks that the maintenance of this call ended, for the caller's log: tasks
 	// in a crash loop and tasks of a kind that no runner knows are dead, tasks whose cancel was

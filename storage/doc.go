@@ -379,9 +379,11 @@
 // runner instead. Payloads, results, progress and checkpoints are any bytes.
 //
 // No operation is O(all tasks), and no step holds a server for more than 5 ms. A Claim
-// returns at most MaxClaimBytes of payload, or one task. The history of a task is its last
-// [MaxAttempts] attempts with [MaxAttemptError] bytes of error each; the stack and the full
-// error are kept of the last attempt only.
+// returns tasks of at most MaxClaimBytes of payload, or one task. It hands out cursors of as
+// much payload, or one cursor, and where others are due sets More and a NextDue that is past.
+// If a Claim takes several atomic steps, these bounds hold for each of them. The history of
+// a task is its last [MaxAttempts] attempts with [MaxAttemptError] bytes of error each; the
+// stack and the full error are kept of the last attempt only.
 //
 // The bytes that a storage reads back are input, and damage stops nobody. A Claim that
 // meets a record that cannot be read sets it apart and counts it in Stats.Damaged. Until

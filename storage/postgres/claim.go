@@ -148,6 +148,10 @@ func (c *claim) query() query {
 	}
 	lows, froms, sinces, recovered := c.store.hints.of(names)
 	c.asked, c.begun, c.rings = froms, time.Now(), c.store.hints.rings(names)
+	room := int64(storage.MaxClaimBytes)
+	for i := range c.ticks { // less is left than the whole room, in which the function fits any first cursor
+		room -= 1 + int64(len(c.ticks[i].Payload))
+	}
 	var r claimRow
 	return query{
 		text: "SELECT o_kind::text, o_place, o_id, o_version, o_at, o_flags, o_priority, o_past, o_record FROM " +
@@ -156,7 +160,7 @@ func (c *claim) query() query {
 		args: []any{
 			req.Call.Lane.ID[:], opened, int64(req.Call.Seq), names, maxes, int32(req.Most()), int32(req.Start),
 			req.Suspect, c.general, req.Lease.Microseconds(), holder, c.maintained, int32(batch),
-			int64(storage.MaxClaimBytes), lows, froms, sinces, c.kinds(), recovered, c.recoverTo(),
+			room, lows, froms, sinces, c.kinds(), recovered, c.recoverTo(),
 			c.store.notes.sender, c.mark && !c.general, c.rings,
 		},
 		scan: each(func() error { return c.got(&r) },

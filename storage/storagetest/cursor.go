@@ -31,6 +31,10 @@ func cursorRules() []rule {
 			"A pause of its queue does not stop a cursor."),
 		state("cursor/beside the tasks", cursorBeside,
 			"Cursors are handed out beside the tasks and do not count towards Max."),
+		state("cursor/4 MiB", cursorBytes,
+			"The cursors that a Claim hands out have at most MaxClaimBytes of payload, whatever its tasks have, or it "+
+				"hands out one cursor. More and NextDue say that others are due.",
+		).under(storage.Limits{MaxPayload: 8 << 20}),
 		state("cursor/replaced", cursorReplaced,
 			"A cursor deleted and inserted anew in one Tx is replaced whole, at its version or not at all."),
 		state("cursor/deleted", cursorDeleted,
@@ -188,6 +192,41 @@ func cursorBeside(r *rig) {
 	c := r.claim(ask(1))
 	r.want("tasks, ticks", [2]int{len(c.Tasks), len(c.Ticks)}, [2]int{1, 2})
 	r.want("pending", r.stats().Pending, int64(1))
+}
+
+func cursorBytes(r *rig) {
+	task := keyed("a", "task") // of a partition: storages choose such tasks in another way
+	task.Payload = make([]byte, 4<<20)
+	r.insert(task)
+	req := ask(1)
+	queues := []string{mainQueue, mainQueue}
+	if storage.Spans(r.store, mainQueue, sideQueue) {
+		queues[1] = sideQueue
+		req.Queues = append(req.Queues, storage.ClaimQueue{Name: sideQueue})
+	}
+	sizes := []int{5 << 20, 3 << 20, 1 << 20, 1<<20 + 1, 10, 10}
+	for i, size := range sizes {
+		c := cursor(fmt.Sprintf("cursor.c%d", i), r.now().Add(-time.Second))
+		c.Ref.Queue, c.Payload = queues[i%2], make([]byte, size)
+		r.insert(c)
+	}
+	var tasks []string
+	for left := len(sizes); left > 0; {
+		c := r.claim(req)
+		size := 0
+		for _, t := range c.Ticks {
+			size += len(t.Payload)
+			r.apply(storage.Tx{Deletes: []storage.Delete{{Ref: t.Ref, Version: t.Version}}})
+		}
+		if n := len(c.Ticks); n == 0 || n > 1 && size > storage.MaxClaimBytes {
+			r.Fatalf("claim: got %d cursors of %d bytes, want some of at most %d", n, size, storage.MaxClaimBytes)
+		}
+		tasks, left = append(tasks, ids(c.Tasks)...), left-len(c.Ticks)
+		r.want("tasks", tasks, []string{"task"})
+		r.want("More", c.More, left > 0)
+		// By NextDue a runner without a free slot goes on.
+		r.want("due now", !c.NextDue.IsZero() && !c.NextDue.After(c.Now), left > 0)
+	}
 }
 
 func cursorReplaced(r *rig) {

@@ -256,6 +256,7 @@ func cursorMutants() []mutant {
 		breaks("cursors count towards max", fault{claim: given(func(req storage.ClaimRequest, c *storage.Claimed) {
 			c.Ticks = c.Ticks[:min(len(c.Ticks), req.Most())]
 		})}, "cursor/beside the tasks"),
+		breaks("cursors beyond 4 MiB", fault{claim: tickingOn}, "cursor/4 MiB"),
 		breaks("cursors are tasks", fault{stats: counted(func(s *storage.Stats) { s.Totals.Enqueued += s.Cursors })},
 			"cursor/a state of its own"),
 		breaks("queues are removed whatever they hold", fault{configure: func(next configureFunc) configureFunc {
@@ -266,6 +267,21 @@ func cursorMutants() []mutant {
 				return nil
 			}
 		}}, "cursor/holds its queue", "remove/not empty"),
+	}
+}
+
+// tickingOn makes a Claim that hands out all due cursors.
+func tickingOn(next claimFunc) claimFunc {
+	return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+		c, err := next(ctx, req)
+		req.Call, req.Start, req.Ahead = storage.Call{}, 0, 0
+		for more := c.More && len(c.Ticks) > 0; more && err == nil; {
+			var also storage.Claimed
+			also, err = next(ctx, req)
+			c.Ticks, more = append(c.Ticks, also.Ticks...), also.More && len(also.Ticks) > 0
+			c.More = also.More
+		}
+		return c, err
 	}
 }
 

@@ -19,6 +19,7 @@ type Claim struct {
 
 	step    *Step
 	bytes   int  // of the payloads of all tasks that admit was asked about
+	ticked  int  // the bytes of the payloads of all cursors that tick looked at
 	suspect bool // a suspect was taken
 	looked  bool // lookForDeclined was called
 	looks   bool // the claim takes nothing, and changes nothing

@@ -35,10 +35,22 @@ func (c *Claim) Maintain(a *storage.Claimed) {
 				s.Remove(r)
 			}
 		}
-		for _, r := range s.Local.Due(q, Cursor, s.Come, share) {
-			s.hide(r)
-			a.Ticks = append(a.Ticks, r.Task())
+		c.tick(a, q, share)
+	}
+}
+
+// tick hands out the due cursors of a queue, as long as their payloads fit in the bytes of the claim. A cursor that
+// is too large ends this for all queues, and is left due to the next claim.
+func (c *Claim) tick(a *storage.Claimed, q *Queue, most int) {
+	if c.ticked > storage.MaxClaimBytes {
+		return
+	}
+	for _, r := range c.step.Local.Due(q, Cursor, c.step.Come, most) {
+		if c.ticked += c.step.Lines.Size(r); c.ticked > storage.MaxClaimBytes && len(a.Ticks) > 0 {
+			return
 		}
+		c.step.hide(r)
+		a.Ticks = append(a.Ticks, r.Task())
 	}
 }
 

@@ -95,14 +95,14 @@ local function upkeep()
       call('LLEN', q[LINE])
       if ARGV[10 + i] ~= MAXNONE then named(q) end -- before forsake, which spares kinds that were named
       news[i], due[#due + 1], unfinished[i] = q, q, maintain(q, i, total)
-      more = more or unfinished[i]
+      more = more or unfinished[i] or q.unticked
     end
   end
   local refused = commit(due, false, true)
   if refused then return refused end
   if #due > 0 then queues = openall(total) end
   queues[1].opened = lane
-  for i, q in pairs(news) do look(queues[i], unfinished[i] or q.later) end
+  for i, q in pairs(news) do look(queues[i], not q.unticked and (unfinished[i] or q.later)) end
   return nil
 end
 

@@ -9,6 +9,7 @@ local BATCH = 100 -- how many tasks and other items one call maintains, in all o
 local left = BATCH -- how many items are left of the batch
 local share = 0 -- how many of them one kind of maintenance may use in one queue
 local more = false -- whether maintenance is left over
+local ticked = 0 -- the bytes of the cursors at which tick has looked, in all queues
 
 -- spend notes that n items were found, in a list that was limited to share.
 local function spend(n)
@@ -388,7 +389,8 @@ local function trim(q)
   for _, key in ipairs((upto(q[WINDOWS], now))) do unique.own(q, key, false, false) end
 end
 
--- tick hands out the cursors that are due, and hides them for TICKHIDE.
+-- tick hands out the cursors that are due, and hides them for TICKHIDE. Where one does not fit in MAXBYTES
+-- with those before it, it and all others of the queues stay due, and unticked is set.
 local function tick(q)
   q.ticks = {}
   local due = upto(q[SETS.u], now)
@@ -398,6 +400,12 @@ local function tick(q)
     e.rec = recs[n]
     local h = valid(id) and head(e.rec)
     if h then
+      local size = #e.rec + (h.large and h.payload or 0)
+      ticked = ticked + size
+      if ticked > MAXBYTES and ticked > size then
+        q.unticked = true
+        break
+      end
       move(q, e, 'u', now + TICKHIDE)
       q.ticks[#q.ticks + 1] = id
       q.ticks[#q.ticks + 1] = h.large and e.rec .. (aside(q, 'b:' .. id) or '') or e.rec

@@ -24,7 +24,8 @@
 -- them, the client says where it need not look: from lows to froms in the order of the waiting tasks, and
 -- up to sinces among tasks that wait for a moment, up to recovered among leases, and before rings in the
 -- rings of partitions (hint.go). p_ended
--- is the moment up to which leases that ended are recovered.
+-- is the moment up to which leases that ended are recovered. p_room is how many bytes the records of the tasks may
+-- have, and likewise those of the cursors (hide).
 --
 -- Where tasks are left, claim wakes two processes that wait for them. Where none are left and it could have taken
 -- more, it marks the process sender as idle if p_mark is set.
@@ -56,6 +57,7 @@ DECLARE
 	got int4;
 	done int4 := 0;
 	room int8 := p_room;
+	ticked int8 := 0; -- the bytes of the due cursors that were seen
 	more bool := false;
 	cancels bool := false;
 	clean bool := NOT p_maintained;
@@ -76,13 +78,14 @@ BEGIN
 	END IF;
 	FOR i IN 1..cardinality(p_names) LOOP
 		s := {schema}.ready(p_names[i], CASE WHEN p_maxes[i] <> {maxnone} THEN p_kinds END, now, come,
-			p_lows[i], p_sinces[i], p_rings[i], p_batch);
+			p_lows[i], p_sinces[i], p_rings[i], p_batch, p_room - ticked);
 		numbers := numbers || s.number;
 		takes := takes || CASE WHEN p_general OR s.held IS NOT FALSE OR s.resting OR p_max = 0 THEN -1
 			ELSE coalesce(nullif(greatest(p_maxes[i], -1), 0), p_max) END;
 		lows := lows || CASE WHEN s.early THEN p_lows[i] END;
 		named := named || int4send(coalesce(s.number, 0));
 		CONTINUE WHEN s.number IS NULL;
+		ticked := ticked + s.ticked;
 		more := more OR s.more;
 		cancels := cancels OR s.asked;
 		clean := clean AND s.clean;

@@ -4,15 +4,16 @@
 -- without a partition rest (resting); whether tasks wait before the place low (early); whether some only
 -- start at once (prompts), are suspects, were declined and are of the named kinds (declined), or have a
 -- partition that is ready (keyed); whether somebody asked to cancel a running task (asked); the places of
--- the cursors that are handed out (ticks); whether anything was changed; whether more due work can be had
--- at once (more); whether nothing due is left (clean); when something is due next; and how many turns
--- after now it gave to partitions (turns). ring is the turn before which no ready partition is, and first
--- the turn of the first one (hint.go).
+-- the cursors that are handed out (ticks), and the bytes of those that it saw (ticked; see hide); whether
+-- anything was changed; whether more due work can be had at once (more); whether nothing due is left
+-- (clean); when something is due next; and how many turns after now it gave to partitions (turns). ring is
+-- the turn before which no ready partition is, and first the turn of the first one (hint.go).
 CREATE FUNCTION {schema}.ready(
-	p_name text, p_kinds text[], now int8, come int8, low int8, since int8, ring int8, most int4, OUT number int4,
-	OUT held bool,
+	p_name text, p_kinds text[], now int8, come int8, low int8, since int8, ring int8, most int4,
+	room int8, OUT number int4, OUT held bool,
 	OUT limited bool, OUT resting bool, OUT early bool, OUT prompts bool, OUT suspects bool, OUT declined bool, OUT keyed bool,
-	OUT asked bool, OUT ticks tid[], OUT changed bool, OUT more bool, OUT clean bool, OUT next int8, OUT turns int4, OUT first int8
+	OUT asked bool, OUT ticks tid[], OUT ticked int8, OUT changed bool,
+	OUT more bool, OUT clean bool, OUT next int8, OUT turns int4, OUT first int8
 ) LANGUAGE plpgsql AS $$
 DECLARE
 	q ALIAS FOR number;
@@ -27,14 +28,16 @@ BEGIN
 			{schema}.line(q.queue, {state.suspect}), {schema}.line(q.queue, {state.asked})])),
 		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = {schema}.line(q.queue, {state.waiting}) AND t.sort < low),
 		EXISTS (SELECT FROM {schema}.lines k WHERE k.queue = q.queue),
-		false, false, false, false, false, false, '{}', false, false, come > 0, 0
-	INTO number, held, limited, until, unusual, early, lined, resting, declined, keyed, prompts, suspects, asked, ticks, changed,
-		more, clean, turns
+		false, false, false, false, false, false, '{}', 0, false, false, come > 0, 0
+	INTO number, held, limited, until, unusual, early, lined, resting, declined, keyed, prompts, suspects, asked, ticks,
+		ticked, changed, more, clean, turns
 	FROM {schema}.queues q WHERE q.name = p_name;
 	next := {schema}.soonest(number, since);
 	IF next <= come THEN
 		SELECT p.promoted, p.turns INTO promoted, turns FROM {schema}.promote(number, now, come, most) p;
-		ticks := {schema}.hide(number, now, come, most);
+		IF room >= 0 THEN
+			SELECT h.ticks, h.used INTO ticks, ticked FROM {schema}.hide(number, now, come, most, room) h;
+		END IF;
 		changed := promoted > 0 OR ticks <> '{}';
 		early := early OR promoted > 0; -- promoted tasks may stand before low
 		unusual := unusual OR promoted > 0;
@@ -42,8 +45,8 @@ BEGIN
 		next := {schema}.soonest(number, since);
 		IF next <= come THEN
 			clean := false;
-			more := changed;
-			IF NOT changed THEN -- another transaction has it locked for a while
+			more := changed OR ticked > room;
+			IF NOT more THEN -- another transaction has it locked for a while
 				next := now + 100000;
 			END IF;
 		END IF;
