@@ -54,8 +54,9 @@ type RunInfo struct {
 	// Cost is how much of the rate of its queue the start of the task uses up, 1 by default.
 	Cost    int
 	Created time.Time
-	// Due is when the task was due: its tick, the moment for which it was enqueued, or its
-	// creation. It is zero where that is not known, as is usual after the first attempt.
+	// Due is when the task was due: the moment for which it was enqueued or to which it was changed, its
+	// tick, or its creation. It is zero where that is not known, as is usual after the first attempt and
+	// once the task was delayed, or made due, by a change without a moment.
 	Due time.Time
 	// Tick is the scheduled moment of a periodic task. For a task of [Queue.RunSchedule] it is the
 	// moment of that call. It is zero for other tasks.

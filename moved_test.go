@@ -120,12 +120,17 @@ func TestAMoveKeepsTheIdempotencyKey(t *testing.T) {
 	}
 }
 
-// TestANewMomentReplacesTheOld gives tasks other moments, alone and in bulk. Their jobs see the new moment, or that
-// of the creation if the new one is a delay.
+// TestANewMomentReplacesTheOld gives tasks other moments, alone and in bulk. Their jobs see the new moment, or none
+// if the new one is a delay or now.
 func TestANewMomentReplacesTheOld(t *testing.T) {
 	full := midge.Header("a", strings.Repeat("x", storage.MaxHeaderBytes-1))
 	for name, change := range map[string]func(m *moving, at time.Time) error{
-		"alone": func(m *moving, at time.Time) error { return m.client.Change(m.Context(), m.ref, midge.At(at)) },
+		"alone": func(m *moving, at time.Time) error {
+			if at.IsZero() {
+				return m.client.Change(m.Context(), m.ref, midge.In(0))
+			}
+			return m.client.Change(m.Context(), m.ref, midge.At(at))
+		},
 		"in bulk": func(m *moving, at time.Time) error {
 			_, err := bulk.Run(m.Context(), storage.NewSession(m.store, 0), bulk.Request{
 				Action: bulk.Action{Verb: bulk.Reschedule, At: at}, Tasks: []bulk.Target{{Ref: m.ref}},
@@ -142,22 +147,82 @@ func TestANewMomentReplacesTheOld(t *testing.T) {
 	} {
 		for _, in := range []time.Duration{0, time.Minute} {
 			bubble(t, func(b *bench) {
-				begun := time.Now()
 				task := b.enqueue("a", midge.In(time.Hour), full)
-				at := begun.Add(in)
-				if in == 0 && name != "alone" {
-					at = time.Time{} // now
+				b.after(time.Second)
+				var at time.Time // now
+				if in > 0 {
+					at = time.Now().Add(in).UTC()
 				}
 				if err := change(&moving{b, task.Ref}, at); err != nil {
 					t.Fatal(err)
 				}
-				var run midge.RunInfo
-				b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error { run, _ = midge.Current(ctx); return nil })
-				b.after(2 * time.Minute)
-				if !run.Due.Round(time.Second).Equal(begun.Add(in).Round(time.Second)) {
-					t.Errorf("%s in %v: the job sees that it was due at %v, want %v", name, in, run.Due, begun.Add(in))
+				if run := b.next(); !run.Due.Equal(at) {
+					t.Errorf("%s in %v: the job sees that it was due at %v, want %v", name, in, run.Due, at)
 				}
 			})
 		}
+	}
+}
+
+// next returns what the next job sees that runs within two minutes.
+func (b *bench) next() (run midge.RunInfo) {
+	b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error { run, _ = midge.Current(ctx); return nil })
+	b.after(2 * time.Minute)
+	return run
+}
+
+// TestADelayOfATaskIsNoMoment delays tasks that were enqueued to run at once, or by a schedule. When they become due
+// the storage alone knows, and so the creation or the tick is not shown instead. A moment replaces a tick.
+func TestADelayOfATaskIsNoMoment(t *testing.T) {
+	for name, tick := range map[string]bool{"at once": false, "by a schedule": true} {
+		for _, delay := range []bool{true, false} {
+			bubble(t, func(b *bench) {
+				var opts []midge.Option
+				begun := time.Now().UTC()
+				ref := b.enqueue("a", opts...).Ref
+				if tick {
+					(&moving{b, ref}).headers(map[string]string{storage.TickHeader: begun.Format(time.RFC3339Nano)})
+				}
+				want, opt := time.Time{}, midge.In(time.Minute)
+				if !delay {
+					want = begun.Add(time.Minute)
+					opt = midge.At(want)
+				}
+				must(b.client.Change(b.ctx, ref, opt))
+				if run := b.next(); !run.Due.Equal(want) || run.Tick.IsZero() == tick {
+					t.Errorf("%s, delay %v: due at %v and tick %v, want due at %v", name, delay, run.Due, run.Tick, want)
+				}
+			})
+		}
+	}
+}
+
+// TestAnAddedOrRestoredTaskWasDueAtItsMoment adds tasks for later as an operator does, and brings one back.
+func TestAnAddedOrRestoredTaskWasDueAtItsMoment(t *testing.T) {
+	at := func(begun time.Time) time.Time { return begun.Add(time.Minute) }
+	add := bulk.Add{
+		Ref: ref("default", "1"), Kind: "work", Encoding: "json", Params: []byte(`{"Name":"a"}`), CrashLimit: 1,
+	}
+	for name, insert := range map[string]func(begun time.Time) (storage.Insert, error){
+		"in": func(time.Time) (storage.Insert, error) { a := add; a.In = time.Minute; return a.Insert() },
+		"at": func(begun time.Time) (storage.Insert, error) { a := add; a.At = at(begun); return a.Insert() },
+		"back": func(begun time.Time) (storage.Insert, error) {
+			in, err := add.Insert()
+			must(err)
+			return bulk.RecordOf(storage.Task{
+				Ref: in.Ref, Kind: in.Kind, Encoding: in.Encoding, Payload: in.Payload, CrashLimit: 1,
+				Headers: map[string]string{storage.DueHeader: "1s"}, State: storage.Scheduled, Due: at(begun),
+			}).Insert()
+		},
+	} {
+		bubble(t, func(b *bench) {
+			begun := time.Now().UTC()
+			in, err := insert(begun)
+			must(err)
+			must1(storage.NewSession(b.store, 0).ApplyOne(b.ctx, storage.Tx{Inserts: []storage.Insert{in}}))
+			if run := b.next(); !run.Due.Truncate(time.Millisecond).Equal(at(begun)) {
+				t.Errorf("%s: the job sees that it was due at %v, want %v", name, run.Due, at(begun))
+			}
+		})
 	}
 }

@@ -275,12 +275,7 @@ func (c *call) insert(d *definition, payload []byte) storage.Insert {
 	if c.backoff != nil {
 		in.Headers = merged(in.Headers, map[string]string{backoffHeader: c.backoff.header()})
 	}
-	switch {
-	case !c.at.IsZero():
-		in.Headers = merged(in.Headers, map[string]string{storage.DueHeader: momentText(c.at)})
-	case c.delay > 0:
-		in.Headers = merged(in.Headers, map[string]string{storage.DueHeader: c.delay.String()})
-	}
+	in.CompleteHeaders()
 	return in
 }
 

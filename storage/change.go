@@ -99,11 +99,12 @@ func FirstQueue(ref Ref, headers map[string]string) string {
 }
 
 // CompleteHeaders adds to the change of t, as it was read, what it changes in the headers that midge itself
-// keeps: a move stores the first queue of the task, and a new moment replaces the stored one. Call it once
-// the change is complete. A requeue must not call it: the task was due when it was due first.
+// keeps: a move stores the first queue of the task, and a new moment replaces the stored one. A delay counts
+// from now, which the storage alone knows, so that the moment is not known then. Call it once the change is
+// complete. A requeue must not call it: the task was due when it was due first.
 func (ch *Change) CompleteHeaders(t *Task) {
 	_, due := t.Headers[DueHeader]
-	due = due && (ch.Now || ch.timed()) || !ch.At.IsZero()
+	due = due && ch.Now || ch.timed()
 	first := FirstQueue(t.Ref, t.Headers)
 	moved := ch.Queue != "" && ch.Queue != t.Queue && t.Headers[QueueHeader] != first
 	if !due && !moved {
@@ -119,11 +120,26 @@ func (ch *Change) CompleteHeaders(t *Task) {
 		ch.Headers[QueueHeader] = first
 	}
 	if due {
-		delete(ch.Headers, DueHeader) // a delay counts from now, and the header from the creation of the task
+		ch.Headers[DueHeader] = "unknown"
 		if !ch.At.IsZero() {
 			ch.Headers[DueHeader] = ch.At.UTC().Format(time.RFC3339Nano)
 		}
 	}
+}
+
+// CompleteHeaders adds [DueHeader] to the headers of a task for later. Call it once the insert is complete.
+func (in *Insert) CompleteHeaders() {
+	due := in.Delay.String()
+	switch {
+	case !in.At.IsZero():
+		due = in.At.UTC().Format(time.RFC3339Nano)
+	case in.Delay <= 0:
+		return
+	}
+	all := make(map[string]string, len(in.Headers)+1)
+	maps.Copy(all, in.Headers)
+	all[DueHeader] = due
+	in.Headers = all
 }
 
 // Permitted reports whether a task in state from takes the change. Only an ended task takes a

@@ -16,8 +16,8 @@ const TickHeader = "midge.tick"
 // DeadlineHeader names the header that holds the deadline of a task.
 const DeadlineHeader = "midge.deadline"
 
-// DueHeader names the header of a task that was enqueued for later. It holds the moment at which the task
-// was due, or the time from the creation of the task to that moment.
+// DueHeader names the header of a task that was enqueued for later, or whose moment was changed. It holds the
+// moment at which the task was due, or the time from the creation of the task to that moment, or "unknown".
 const DueHeader = "midge.due"
 
 // QueueHeader names the header of a task that was moved. It holds the first queue of the task: see

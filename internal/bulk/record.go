@@ -153,6 +153,9 @@ func (r Record) Insert() (storage.Insert, error) {
 		in.Cursor = &storage.Cursor{Next: r.Schedule.Next, Last: r.Schedule.Last, Declaration: r.Schedule.Declaration}
 	case r.State.Timed():
 		in.At = r.Due
+		if _, ok := in.Headers[storage.DueHeader]; ok { // it may count from the creation
+			in.CompleteHeaders()
+		}
 	}
 	return in, nil
 }

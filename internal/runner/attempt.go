@@ -162,7 +162,7 @@ func (b *batch) with(t *storage.Task) *batch {
 func (a *Attempt) Number() int { return int(a.Retries+a.Crashes) + 1 }
 
 // Due returns when the task of the attempt was due, by the storage's time. It is zero for a task
-// that has run before, where that is not known.
+// that has run before or was delayed, where that is not known.
 func (a *Attempt) Due() time.Time {
 	if a.Retries > 0 || a.Crashes > 0 || a.Snoozes > 0 {
 		return time.Time{}
@@ -171,13 +171,13 @@ func (a *Attempt) Due() time.Time {
 	if a.Headers == nil {
 		return created
 	}
-	for _, name := range []string{storage.TickHeader, storage.DueHeader} {
+	for _, name := range []string{storage.DueHeader, storage.TickHeader} {
 		text, ok := a.Headers[name]
 		if delay, err := time.ParseDuration(text); err == nil {
 			return created.Add(delay)
 		}
 		if at, err := time.Parse(time.RFC3339Nano, text); ok {
-			_ = err // a damaged header gives the zero time
+			_ = err // a damaged header gives the zero time, and so does an unknown moment
 			return at
 		}
 	}
