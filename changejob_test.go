@@ -135,6 +135,13 @@ func TestAChangeOfParametersIsBoundedInTheEncodingOfTheTask(t *testing.T) {
 		if err := client.ChangeJob(b.ctx, task.Ref, packedBlob{make([]byte, 600)}); err != nil {
 			t.Error(err)
 		}
+		packed := must1(client.Enqueue(b.ctx, packedBlob{}))
+		if err := client.ChangeJob(b.ctx, packed.Ref, jsonBlob{make([]byte, 900)}); err != nil {
+			t.Errorf("what fits in the encoding of the task alone: %v", err)
+		}
+		if err := client.ChangeJob(b.ctx, packed.Ref, jsonBlob{make([]byte, 1100)}); !errors.As(err, &invalid) {
+			t.Errorf("got %v, want an InvalidError", err)
+		}
 	})
 }
 

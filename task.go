@@ -1,6 +1,7 @@
 package midge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -160,9 +161,6 @@ func (c *Client) ChangeJob(ctx context.Context, ref Ref, job any, opts ...Option
 		return ofTask(err, "change", ref)
 	}
 	r := &replacement{definition: d, job: job, encoding: string(d.options.Encoding)}
-	if r.payload, err = d.encode(r.encoding, job); err != nil {
-		return ofTask(err, "change", ref)
-	}
 	if d.names {
 		key, err := d.partitionOf(job)
 		if err != nil {
@@ -184,8 +182,8 @@ func (c *Client) ChangeJob(ctx context.Context, ref Ref, job any, opts ...Option
 type replacement struct {
 	definition *definition
 	job        any
-	encoding   string
-	payload    []byte
+	encoding   string // that of the kind, or that of the payload
+	payload    []byte // nil until in has encoded it
 	// partition is the one that the job names, nil if its type has no method Partition.
 	partition *string
 	// cost is the one that the job names, nil if its type has no method Cost.
@@ -195,22 +193,28 @@ type replacement struct {
 // as returns the replacement in the encoding of a task. A task in an encoding that midge does not know gets
 // that of its kind, unless it has a checkpoint: that would become unreadable.
 func (r *replacement) as(t *Task) (*replacement, error) {
-	if r == nil || t.Encoding == r.encoding {
+	if r == nil {
 		return r, nil
 	}
-	err := codec.CheckEncoding("encoding of the task", t.Encoding)
-	switch {
-	case err != nil && len(t.Checkpoint) > 0:
-		return nil, err
-	case err != nil:
-		return r, nil //nolint:nilerr // the encoding is replaced
+	encoding := t.Encoding
+	if err := codec.CheckEncoding("encoding of the task", encoding); err != nil {
+		if len(t.Checkpoint) > 0 {
+			return nil, err
+		}
+		encoding = r.encoding
 	}
-	if err := r.definition.codec.Check(t.Encoding); err != nil { // it was checked in its own encoding
+	return r.in(encoding)
+}
+
+// in returns the replacement with a payload.
+func (r *replacement) in(encoding string) (*replacement, error) {
+	if err := r.definition.codec.Check(encoding); err != nil { // it was checked in that of the kind
 		return nil, err
 	}
 	encoded := *r
-	encoded.encoding = t.Encoding
-	encoded.payload, err = r.definition.encode(t.Encoding, r.job)
+	var err error
+	encoded.encoding = encoding
+	encoded.payload, err = r.definition.encode(encoding, r.job)
 	return &encoded, err
 }
 
@@ -252,7 +256,21 @@ func (c *call) checkChange(maxPayload int, ref Ref, r *replacement, opts []Optio
 	if c.queue != nil && c.timed != "" {
 		return storage.Invalid("option To", "beside "+c.timed, "one change after the other")
 	}
-	return checkLimits(maxPayload, ref, c.change(Task{}, r))
+	if r == nil {
+		return checkLimits(maxPayload, ref, c.change(Task{}, nil))
+	}
+	var first error
+	for _, encoding := range []string{r.encoding, codec.JSON, codec.MessagePack} { // which the task has is not known
+		encoded, err := r.in(encoding)
+		if err == nil {
+			err = checkLimits(maxPayload, ref, c.change(Task{}, encoded))
+		}
+		if err == nil {
+			return nil
+		}
+		first = cmp.Or(first, err)
+	}
+	return first
 }
 
 // checkLimits checks a change of a task at whatever version.
