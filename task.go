@@ -81,8 +81,9 @@ func (c *Client) Why(ctx context.Context, ref Ref) (Verdict, error) {
 
 // Cancel cancels a task and returns its new state: Cancelled, or Pending where it is running and
 // the context of its job is about to end. A running job that returns nil all the same completes the
-// task. Errors: a *[DependencyError] that names the state of a task that has ended otherwise;
-// [ErrNotFound].
+// task. Errors: a *[DependencyError] that names the state of a task that has ended otherwise, or
+// Pending where, on PostgreSQL, a transaction such as that of [CompleteWith] keeps the task locked for
+// longer than about three seconds; [ErrNotFound].
 func (c *Client) Cancel(ctx context.Context, ref Ref) (State, error) {
 	if err := checkRef(ref); err != nil {
 		return "", ofTask(err, "cancel", ref)

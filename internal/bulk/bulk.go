@@ -540,6 +540,10 @@ func (w *worker) after(t storage.Task, a storage.Applied) {
 		}
 	case dep != nil && len(dep.Missing) > 0:
 		w.result.Gone++
+	case w.req.Action.Verb == Cancel && dep != nil && slices.Contains(dep.Barred, storage.Barred{
+		Ref: t.Ref, State: storage.Pending,
+	}):
+		w.keep(t.Ref, "a transaction of its job keeps it locked")
 	case dep != nil && (len(dep.Stale) > 0 || len(dep.Barred) > 0):
 		w.result.Changed++
 	default:

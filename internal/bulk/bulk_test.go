@@ -535,3 +535,25 @@ func TestStatesOfActions(t *testing.T) {
 		}
 	}
 }
+
+// locking refuses each cancel, as PostgreSQL does if a transaction keeps the running task locked.
+type locking struct{ storage.Storage }
+
+func (l locking) Apply(_ context.Context, _ storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	applied := make([]storage.Applied, len(txs))
+	for i := range txs {
+		barred := []storage.Barred{{Ref: txs[i].Changes[0].Ref, State: storage.Pending}}
+		applied[i].Err = &storage.DependencyError{Barred: barred}
+	}
+	return applied, nil
+}
+
+func TestACancelOfALockedTaskHasItsReason(t *testing.T) {
+	r := open(t)
+	r.insert("a", 1, nil)
+	req := Request{Action: Action{Verb: Cancel}, Tasks: Refs(storage.Ref{Queue: "a", ID: "t0000"})}
+	got, err := Run(t.Context(), storage.NewSession(locking{r.store}, 0), req)
+	if err != nil || got.Kept != 1 || got.Changed != 0 || len(got.Reasons) != 1 || !strings.Contains(got.Reasons[0].Text, "locked") {
+		t.Errorf("got %+v, %v, want one task that is kept because it is locked", got, err)
+	}
+}

@@ -108,7 +108,7 @@ func (s *Storage) reserveFor(size int) *pgxpool.Pool {
 	return s.reserve
 }
 
-// stepLife is how long a cancel is tried before it passes over pending tasks that are locked. All steps of
+// stepLife is how long a cancel is tried before it is refused if its pending task is locked. All steps of
 // this package lock such tasks, most for some milliseconds, and the server ends a step whose process hangs
 // (idleLimit). A transaction of the application's keeps a task locked for longer, and probably settles it.
 const stepLife = 2300 * time.Millisecond
@@ -158,8 +158,8 @@ func (p *part) asks() bool {
 	return false
 }
 
-// flushTogether carries out parts in one transaction. With pass, cancels pass over pending tasks that stay
-// locked.
+// flushTogether carries out parts in one transaction. With pass, it refuses cancels of pending tasks that
+// stay locked.
 func (s *Storage) flushTogether(ctx context.Context, parts []*part, pass bool) error {
 	queues, err := s.numbersOf(ctx, queuesOfParts(parts))
 	if err != nil {

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -66,7 +67,7 @@ func TestTheLastTryOfACancelWaitsForALock(t *testing.T) {
 	t.Error("the last try of a cancel passed over each task that was locked for a moment")
 }
 
-// TestLongLocksHideNoOtherCancel of the same Tx: if some tasks stay locked, the last try waits all the same for
+// TestLongLocksHideNoOtherCancel of the same call: if some tasks stay locked, the last try waits all the same for
 // another one that is locked for a moment.
 func TestLongLocksHideNoOtherCancel(t *testing.T) {
 	s := newShop(t)
@@ -86,8 +87,7 @@ func TestLongLocksHideNoOtherCancel(t *testing.T) {
 		a := s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf(fmt.Sprint("b", i))}})
 		ref := a.Inserted[0].Ref
 		s.want("claimed tasks", len(s.claim(1).Fences), 1)
-		cancel := storage.Tx{Changes: slices.Concat(locked.Changes, cancelOf(ref).Changes)}
-		if s.cancelsBehind(ref, cancel) {
+		if s.cancelsBehind(ref, locked, cancelOf(ref)) {
 			return
 		}
 	}
@@ -190,7 +190,7 @@ func TestManyCancelsOfLockedTasksTakeFewConnections(t *testing.T) {
 
 // cancelsBehind locks a task until the last try of a cancel waits for it, or has ended. It reports whether the cancel
 // takes effect on the task.
-func (s *shop) cancelsBehind(ref storage.Ref, cancel storage.Tx) bool {
+func (s *shop) cancelsBehind(ref storage.Ref, cancels ...storage.Tx) bool {
 	s.Helper()
 	tx, err := s.conn.Begin(s.Context())
 	s.must(err)
@@ -199,7 +199,7 @@ func (s *shop) cancelsBehind(ref storage.Ref, cancel storage.Tx) bool {
 	s.want("locked tasks", locked.RowsAffected(), int64(1))
 	tried := make(chan error, 1)
 	go func() {
-		_, err := s.store.TryApply(s.Context(), true, cancel)
+		_, err := s.store.TryApply(s.Context(), true, cancels...)
 		tried <- err
 	}()
 	for waits, ended := false, false; !waits && !ended; {
@@ -214,8 +214,9 @@ func (s *shop) cancelsBehind(ref storage.Ref, cancel storage.Tx) bool {
 	return task.CancelAsked
 }
 
-// TestACancelPassesOverALongLock of an application's transaction, and takes effect on other tasks of its call.
-func TestACancelPassesOverALongLock(t *testing.T) {
+// TestACancelBehindALongLockIsRefused checks that the caller learns of a cancel that passed over a task which an
+// application's transaction has locked, and that the other cancels of the call take effect.
+func TestACancelBehindALongLockIsRefused(t *testing.T) {
 	s := newShop(t)
 	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("a"), insertOf("b")}})
 	fences := s.claim(2).Fences
@@ -227,7 +228,14 @@ func TestACancelPassesOverALongLock(t *testing.T) {
 	s.must(err)
 	s.must(tx.Rollback(s.Context()))
 	for i, a := range applied {
-		s.want(fmt.Sprint("the state of ", fences[i].Ref), a.Changed[0].State, storage.Pending)
+		dep, refused := errors.AsType[*storage.DependencyError](a.Err)
+		s.want(fmt.Sprint("whether the cancel of ", fences[i].Ref, " is refused: ", a.Err), refused, fences[i].Ref.ID == "a")
+		if refused {
+			barred := []storage.Barred{{Ref: fences[i].Ref, State: storage.Pending}}
+			s.want("whether it names the task", slices.Equal(dep.Barred, barred), true)
+		} else {
+			s.want(fmt.Sprint("the state of ", fences[i].Ref), a.Changed[0].State, storage.Pending)
+		}
 		task, err := s.store.Task(s.Context(), fences[i].Ref)
 		s.must(err)
 		s.want(fmt.Sprint("the cancel of ", fences[i].Ref), task.CancelAsked, fences[i].Ref.ID == "b")

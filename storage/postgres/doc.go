@@ -162,8 +162,9 @@
 // over a task that is locked. Extend and cancel try again for a while, because steps lock tasks for some
 // milliseconds. A cancel does so in classes of calls of its own, for longer than the server lets a step
 // hang, and its last try waits for each lock for 100 ms, for half as long after each that it did not get,
-// and for a second or so in all. Then they pass over the task, which the application may settle in a
-// transaction of its own. The server rolls back a step from which it hears nothing for two seconds. No
+// and for a second or so in all. Then an Extend passes over the task, which the application may settle in a
+// transaction of its own, and the Tx of the cancel is refused with a DependencyError that names the task
+// as pending. The server rolls back a step from which it hears nothing for two seconds. No
 // setting bounds a step that stops while it copies its rows; the sweep of another client ends it after
 // twenty seconds. Steps append changes of sizes and totals as rows, and one client at a time folds these
 // rows. After a serialization failure, a deadlock or a lost race a step is repeated, with jitter.

@@ -91,7 +91,7 @@ type step struct {
 	link  link
 	wait  bool // wait for locks: in a transaction of the application's
 	verb  engine.Verb
-	pass  bool // wait for locks for a moment, and let cancels pass over tasks that are locked for longer
+	pass  bool // wait for locks for a moment, and refuse cancels of tasks that are locked for longer
 
 	queues  map[string]int32
 	now     int64 // by the server's clock

@@ -173,8 +173,11 @@ func (s *Step) checkChange(ch *storage.Change) *Record {
 		return nil
 	}
 	asks := r.State.IsPending() && ch.Permitted(storage.Pending)
-	if !asks || r.State != Asked && !s.PassOver {
+	switch {
+	case !asks || r.State != Asked && !s.PassOver:
 		s.rely(r)
+	case r.State != Asked && r.Locked:
+		s.bar(r)
 	}
 	state := r.State.Public()
 	if !ch.Permitted(state) {

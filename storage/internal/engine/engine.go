@@ -149,8 +149,8 @@ type Step struct {
 	Mark, Turn int64
 	// Busy is set where the step relies on a record that another transaction has locked.
 	Busy bool
-	// PassOver lets a cancel leave a pending task alone that another transaction has locked. Otherwise such a
-	// cancel relies on the task.
+	// PassOver refuses a cancel of a pending task that another transaction has locked, which may settle it or
+	// not. Otherwise such a cancel relies on the task.
 	PassOver bool
 
 	// Rests are those that throttled tasks have begun, if Local is nil.

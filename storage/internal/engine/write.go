@@ -58,10 +58,9 @@ func (s *Step) change(r *Record, ch *storage.Change) storage.Placed {
 	return r.placed()
 }
 
-// askCancel marks a pending task and wakes the runners, one of which may run it. It leaves a locked task
-// alone (Step.PassOver): another transaction has kept it locked for long, and is about to settle it.
+// askCancel marks a pending task and wakes the runners, one of which may run it.
 func (s *Step) askCancel(r *Record) {
-	if r.State == Asked || r.Locked {
+	if r.State == Asked {
 		return
 	}
 	s.put(r, Asked, r.Place)
