@@ -313,22 +313,20 @@ func (ch *choice) refuse(chosen *engine.Claim) (again bool) {
 	return again
 }
 
-// readOn reads the candidates again, after refuse. It keeps when the refused partitions admit tasks, and
+// readOn reads the candidates again, after refuse. It notes when the refused partitions admit tasks, and
 // which queues they hold back, because their tasks are not read again.
 func (ch *choice) readOn(ctx context.Context, chosen *engine.Claim) error {
 	next, _, _, held := chosen.Survey()
 	ch.next = engine.Sooner(ch.next, next)
-	full := ch.full
 	for _, name := range held {
-		full[name] = true
+		ch.full[name] = true
 	}
-	err := ch.readAgain(ctx, chosen)
-	maps.Copy(ch.full, full)
-	return err
+	return ch.readAgain(ctx, chosen)
 }
 
 // readAgain reads the candidates again. The tasks of refused partitions that the claim has chosen stay
-// candidates: it is because of them that these partitions admit no more.
+// candidates: it is because of them that these partitions admit no more. It keeps which queues partitions
+// hold back, because the tasks of refused partitions are not read.
 func (ch *choice) readAgain(ctx context.Context, chosen *engine.Claim) error {
 	taken := make(map[storage.Ref]bool, len(chosen.Taken))
 	for _, r := range chosen.Taken {
@@ -342,8 +340,10 @@ func (ch *choice) readAgain(ctx context.Context, chosen *engine.Claim) error {
 			stay = append(stay, cand)
 		}
 	}
-	starts := ch.starts
-	if err := ch.step.link.run(ctx, ch.query(ch.held)); err != nil || len(stay) == 0 {
+	starts, full := ch.starts, ch.full
+	err := ch.step.link.run(ctx, ch.query(ch.held))
+	maps.Copy(ch.full, full)
+	if err != nil || len(stay) == 0 {
 		return err
 	}
 	found := make(map[storage.Ref]bool, len(ch.candidates))

@@ -375,3 +375,20 @@ func TestTheNextOfManyDeclinedTasksOfAPartitionIsTaken(t *testing.T) {
 	s.want("claimed", len(got.Tasks), 1)
 	s.want("the task", got.Tasks[0].ID, "p1")
 }
+
+// TestAClaimTellsOfAFullPartitionBehindALockedTask: a claim passes over the many declined tasks of a partition that is
+// full, and then chooses a task that another transaction has locked, so that it reads again. It reports the queue held.
+func TestAClaimTellsOfAFullPartitionBehindALockedTask(t *testing.T) {
+	s := newShop(t)
+	s.declineKeyed(160, "p")
+	s.declineKeyed(1, "r")
+	s.limit("q", storage.Limit{Partition: storage.PartitionLimit{Concurrency: 1}})
+	s.want("claimed", s.naming(1, "mail").Tasks[0].ID, "p0")
+	tx, err := s.conn.Begin(t.Context())
+	s.must(err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM "+s.cfg.Schema+".tasks WHERE id = 'r0' FOR UPDATE")
+	s.must(err)
+	got := s.naming(10, "mail")
+	s.must(tx.Rollback(t.Context()))
+	s.want("claimed behind a full partition, held", fmt.Sprint(len(got.Tasks), got.Held), "0 [q]")
+}
