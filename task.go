@@ -261,7 +261,7 @@ func (c *call) checkChange(maxPayload int, ref Ref, r *replacement, opts []Optio
 		return checkLimits(maxPayload, ref, c.change(Task{}, nil))
 	}
 	var first error
-	for _, encoding := range []string{r.encoding, codec.JSON, codec.MessagePack} { // which the task has is not known
+	for _, encoding := range []string{r.encoding, codec.JSON, codec.MessagePack} { // the task may have any
 		encoded, err := r.in(encoding)
 		if err == nil {
 			err = checkLimits(maxPayload, ref, c.change(Task{}, encoded))

@@ -70,7 +70,8 @@ type Request struct {
 	Scan scan.Request
 	// Seen is [Preview.Seen] of the preview that a person confirmed, 0 for none. Tasks that match and were
 	// enqueued after it are left out. Named tasks that were enqueued after it count as Changed, and so do all
-	// tasks that changed after it, except for a Cancel, which is done to them.
+	// tasks that changed after it, except for a Cancel, which is done to them. The masters of a Redis Cluster
+	// have a clock each: there "after" is as exact as these clocks agree.
 	Seen int64
 	// Limit is the largest number of tasks to which the action is done, 0 for no bound.
 	Limit int
