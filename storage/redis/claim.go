@@ -20,8 +20,9 @@ const (
 // group is the queues of a claim that one script call serves. On a Cluster they are in one slot.
 type group struct {
 	queues []storage.ClaimQueue
-	index  int   // among all groups of the claim
-	places []int // the queues' indexes in the whole group; nil where no queue was left out
+	index  int    // among all groups of the claim
+	home   string // the first queue of the whole group, whose lanes have the call
+	places []int  // the queues' indexes in the whole group; nil where no queue was left out
 }
 
 // place returns the index of the i-th queue in the whole group.
@@ -107,7 +108,7 @@ func (s *Storage) groups(queues []storage.ClaimQueue, kinds int) []*group {
 		slot := s.slot(q.Name)
 		g := open[slot]
 		if g == nil || len(g.queues) == most {
-			g = &group{index: len(groups)}
+			g = &group{index: len(groups), home: q.Name}
 			open[slot] = g
 			groups = append(groups, g)
 		}
@@ -252,7 +253,7 @@ func (s *Storage) askFor(ctx context.Context, req *storage.ClaimRequest, a ask) 
 
 // claimArgs returns the keys and arguments of claim.lua.
 func (s *Storage) claimArgs(req *storage.ClaimRequest, a ask) (keys, args []any) {
-	args = make([]any, 0, 13+2*len(a.group.queues))
+	args = make([]any, 0, 14+2*len(a.group.queues))
 	args = append(args, len(a.group.queues))
 	args = append(args, laneArgs(req.Call, a.index)...)
 	start := a.start
@@ -265,6 +266,7 @@ func (s *Storage) claimArgs(req *storage.ClaimRequest, a ask) (keys, args []any)
 		keys = s.keys.of(q.Name, keys)
 		args = append(args, q.Max)
 	}
+	copy(keys[lanesKey:], s.keys.block(a.group.home)[lanesKey:openedKey+1])
 	args = append(args, strings.Join(req.Kinds, ","))
 	for _, q := range a.group.queues {
 		args = append(args, s.looked.at(q.Name, req.Kinds))
@@ -273,7 +275,11 @@ func (s *Storage) claimArgs(req *storage.ClaimRequest, a ask) (keys, args []any)
 	if !req.RecoverBefore.IsZero() {
 		recoverTo = req.RecoverBefore.UnixMicro() - 1
 	}
-	return keys, append(args, recoverTo, s.wake.process)
+	var places strings.Builder // counted from 1
+	for _, at := range a.group.places {
+		fmt.Fprintf(&places, "%d,", at+1)
+	}
+	return keys, append(args, recoverTo, places.String(), s.wake.process)
 }
 
 // claimAnswer is the answer of one script call of a claim.

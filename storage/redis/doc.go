@@ -102,8 +102,9 @@
 //	midge:{mail}:windows     sorted set: unique key, by the end of its window
 //	midge:{mail}:damaged     hash: id -> record that could not be read; or member of a set or of the
 //	                         line that has no record -> ""
-//	midge:{mail}:lanes       hash: lane -> number and outcome of its last call; "" -> the opening time
-//	                         up to which lanes were forgotten
+//	midge:{mail}:lanes       hash: lane -> number and outcome of its last call, "D" for a call that
+//	                         was divided (divide.lua); "" -> the opening time up to which lanes were
+//	                         forgotten
 //	midge:{mail}:opened      sorted set: lane, by the time when it was opened
 //	midge:{mail}:idle        sorted set: process that waits for work, by when a claim of it last left none
 //	midge:{mail}:wake        channel, heard by all processes: "c" for a cancel or settings, "n" for

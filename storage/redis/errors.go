@@ -100,13 +100,15 @@ func ended(ctx context.Context) error {
 
 // verdict translates what a script decided by a call's identity (admit in commit.lua). It returns
 // nil for 'N', the call happened now, and for 'R', it had happened before; storage.ErrLaneExpired
-// for 'E', and an ErrUnknown for a call older than the last call of its lane.
+// for 'E', errDivided for 'D', and an ErrUnknown for a call older than the last call of its lane.
 func verdict(letter byte) error {
 	switch letter {
 	case 'N', 'R':
 		return nil
 	case 'E':
 		return storage.ErrLaneExpired
+	case 'D':
+		return errDivided
 	}
 	return fmt.Errorf("%w: older than the last call of its lane", storage.ErrUnknown)
 }

@@ -70,7 +70,7 @@ func (g *group) less(gave *claimAnswer) (rest *group, full int) {
 	for i := range gave.damaged {
 		took[gave.damaged[i].queue]++
 	}
-	rest = &group{queues: slices.Clone(g.queues), index: g.index, places: g.places}
+	rest = &group{queues: slices.Clone(g.queues), index: g.index, home: g.home, places: g.places}
 	for i := range rest.queues {
 		q := &rest.queues[i]
 		if q.Max > 0 {

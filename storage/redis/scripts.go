@@ -241,7 +241,7 @@ type script struct {
 type scripts struct {
 	// These work on queues and begin with the shared files, such as base.lua and lib.lua (see
 	// files). The short way of claim is part of its script.
-	apply, claim, extend, configure, apart, task, list, partitions, stats, inspect, pass script
+	apply, claim, extend, configure, divide, apart, task, list, partitions, stats, inspect, pass script
 	// These work on the global keys.
 	register, forget, beat, runners, probe, layout script
 	// These are the short ways of apply, with few keys; see shortKeys.
@@ -354,7 +354,7 @@ func inWord(c byte) bool {
 func (s *scripts) named() map[string]*script {
 	return map[string]*script{
 		"apply": &s.apply, "claim": &s.claim, "extend": &s.extend, "configure": &s.configure,
-		"apart": &s.apart, "inspect": &s.inspect, "task": &s.task, "list": &s.list, "stats": &s.stats,
+		"divide": &s.divide, "apart": &s.apart, "inspect": &s.inspect, "task": &s.task, "list": &s.list, "stats": &s.stats,
 		"partitions": &s.partitions,
 		"register":   &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
 		"probe": &s.probe, "layout": &s.layout, "insert": &s.insert, "complete": &s.complete, "pass": &s.pass,

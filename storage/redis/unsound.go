@@ -1,7 +1,9 @@
 package redis
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,15 +17,8 @@ import (
 // such a queue fails for its other queues too. So claims leave the queue alone, and try it by itself
 // once in a while (unsoundAgain). Describe warns of it.
 type unsound struct {
-	mu     sync.Mutex // guards queues and split
+	mu     sync.Mutex // guards queues
 	queues map[string]unsoundness
-	split  map[splitCall]uint64 // the numbers of calls whose queues were asked one by one
-}
-
-// splitCall identifies a script call of a claim by its lane and its index in the lane field.
-type splitCall struct {
-	lane  [16]byte
-	index int
 }
 
 type unsoundness struct {
@@ -35,8 +30,8 @@ type unsoundness struct {
 const unsoundAgain = 30 * time.Second
 
 // sort returns the groups without their unsound queues, then a group of its own for each unsound queue
-// that is due for another try. A group keeps its index and its queues keep their places, whichever
-// queues are left out, so that a repeat asks as the first try did.
+// that is due for another try. A group keeps its index and home, and its queues keep their places,
+// whichever queues are left out, so that a repeat finds the outcome of the first try, for these queues.
 func (u *unsound) sort(groups []*group) []*group {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -45,7 +40,7 @@ func (u *unsound) sort(groups []*group) []*group {
 	}
 	var sound, again []*group
 	for _, g := range groups {
-		rest := &group{index: g.index}
+		rest := &group{index: g.index, home: g.home}
 		for i, q := range g.queues {
 			is, damaged := u.queues[q.Name]
 			switch {
@@ -64,28 +59,8 @@ func (u *unsound) sort(groups []*group) []*group {
 
 // only returns a group of only the i-th queue.
 func (g *group) only(i int) *group {
-	return &group{queues: g.queues[i : i+1], index: apartIndex(g.index, g.place(i))}
-}
-
-// mostSplit bounds the size of unsound.split: the lanes of old calls are no longer in use.
-const mostSplit = 1000
-
-// splits notes that the queues of a script call are asked one by one.
-func (u *unsound) splits(call storage.Call, index int) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.split == nil || len(u.split) == mostSplit {
-		u.split = make(map[splitCall]uint64)
-	}
-	u.split[splitCall{call.Lane.ID, index}] = call.Seq
-}
-
-// wasSplit reports whether a script call repeats one that splits noted.
-func (u *unsound) wasSplit(call storage.Call, index int) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	seq, known := u.split[splitCall{call.Lane.ID, index}]
-	return known && seq == call.Seq && !call.IsZero()
+	q := g.queues[i : i+1]
+	return &group{queues: q, index: apartIndex(g.index, g.place(i)), home: q[0].Name}
 }
 
 func (u *unsound) note(queue, why string) {
@@ -116,18 +91,41 @@ func (u *unsound) warnings() []string {
 	return all
 }
 
+// errDivided is the error of a script call that was divided. Of a Tx it means that the Tx did not happen.
+var errDivided = fmt.Errorf("%w in a queue of the call when it was made first", storage.ErrDamaged)
+
+// divides reports whether an error of a script call of several queues or Txs demands a script call for each.
+func divides(err error) bool { return spoiled(err) || errors.Is(err, errDivided) }
+
+// divide notes on the server that a script call that failed with err is divided and will never happen. If an
+// earlier try has happened, divide returns its outcome instead.
+func (s *Storage) divide(ctx context.Context, id identity, home string, err error) (outcome string, _ error) {
+	if errors.Is(err, errDivided) || id.seq == 0 {
+		return "", nil
+	}
+	reply, err := s.scripts.divide.run(ctx, s.client, s.keys.of(home, nil), id.append(nil)...)
+	if err != nil {
+		return "", err
+	}
+	text, _ := reply.(string)
+	if err := verdict(first(text)); err != nil && !errors.Is(err, errDivided) {
+		return "", err
+	}
+	return text[1:], nil
+}
+
 // askSound makes the script call of an ask. If the call fails because of a damaged queue, askSound
 // asks the queues one by one: the damaged queue gives nothing, and each other queue costs a call.
 func (s *Storage) askSound(ctx context.Context, req *storage.ClaimRequest, a ask) (*claimAnswer, error) {
-	if s.unsound.wasSplit(req.Call, a.index) {
-		return s.askEach(ctx, req, a)
-	}
 	answer, err := s.askFor(ctx, req, a)
 	queues := a.group.queues
 	switch {
-	case len(queues) > 1 && spoiled(err):
-		s.unsound.splits(req.Call, a.index)
-		return s.askEach(ctx, req, a)
+	case len(queues) > 1 && spoiled(err) || errors.Is(err, errDivided):
+		outcome, err := s.divide(ctx, identityOf(req.Call, a.index), a.group.home, err)
+		if err != nil && !spoiled(err) {
+			return nil, err
+		}
+		return s.askEach(ctx, req, a, outcome != "")
 	case spoiled(err):
 		s.unsound.note(queues[0].Name, s.inspect(ctx, queues[0].Name, err))
 		return &claimAnswer{}, nil
@@ -137,13 +135,20 @@ func (s *Storage) askSound(ctx context.Context, req *storage.ClaimRequest, a ask
 	return answer, err
 }
 
-// askEach asks the queues of a group one after the other.
-func (s *Storage) askEach(ctx context.Context, req *storage.ClaimRequest, a ask) (*claimAnswer, error) {
+// askEach asks the queues of a group one after the other, each for its part of the outcome if the ask
+// happened.
+func (s *Storage) askEach(
+	ctx context.Context, req *storage.ClaimRequest, a ask, happened bool,
+) (*claimAnswer, error) {
 	all := &claimAnswer{}
 	for i := range a.group.queues {
 		one := a
 		one.group = a.group.only(i)
-		one.index = apartIndex(a.index, a.group.place(i))
+		if happened {
+			one.group.home, one.group.places = a.group.home, []int{a.group.place(i)}
+		} else {
+			one.index = apartIndex(a.index, a.group.place(i))
+		}
 		one.most, one.start = a.most-all.taken, max(a.start-all.taken, 0)
 		if all.suspect {
 			one.suspect = leave
@@ -203,18 +208,15 @@ func (s *Storage) applyEach(
 	ctx context.Context, call storage.Call, parts []*part, txs []storage.Tx, applied []storage.Applied,
 ) (sound []*part, err error) {
 	for _, p := range parts {
-		if !spoiled(p.err) {
+		if !s.divided(ctx, p) {
 			sound = append(sound, p)
 			continue
 		}
 		for _, u := range p.units {
 			for _, i := range u.txs {
 				err := s.applyApart(ctx, call, apartIndex(len(parts), i), txs[i:i+1], applied[i:i+1])
-				if err != nil && !spoiled(err) {
-					return nil, inPart(err)
-				}
 				if err != nil {
-					applied[i].Err = err
+					return nil, inPart(err)
 				}
 			}
 		}
@@ -222,13 +224,39 @@ func (s *Storage) applyEach(
 	return sound, nil
 }
 
-// applyApart carries out one Tx in a script call with this index.
+// divided divides a part that failed because of a damaged queue, and reports whether it is divided. If not,
+// the part has its outcome or error.
+func (s *Storage) divided(ctx context.Context, p *part) bool {
+	err := p.err
+	if err == nil && p.outcome != "" {
+		err = verdict(p.outcome[0])
+	}
+	if !divides(err) {
+		return false
+	}
+	if p.outcome, p.err = s.divide(ctx, p.id, p.queues[0], err); p.outcome != "" {
+		p.outcome = "R" + p.outcome
+	}
+	return p.err == nil && p.outcome == ""
+}
+
+// applyApart carries out one Tx in a script call with this index. If its queue is damaged, the Tx has that
+// error, in all repeats too.
 func (s *Storage) applyApart(
 	ctx context.Context, call storage.Call, index int, tx []storage.Tx, applied []storage.Applied,
 ) error {
 	parts, _ := s.split(call, tx)
-	parts[0].id = identityOf(call, index)
-	return s.carryOut(ctx, call, parts, tx, applied)
+	p := parts[0]
+	p.id = identityOf(call, index)
+	if err := s.send(ctx, call, parts); err != nil {
+		return err
+	}
+	failed := p.err
+	if s.divided(ctx, p) {
+		applied[0].Err = cmp.Or(failed, errDivided)
+		return nil
+	}
+	return gather(parts, tx, applied)
 }
 
 // extendEach extends the leases of a batch queue by queue, after a damaged queue made the batch fail.

@@ -53,14 +53,13 @@ local function again(outcome)
   claimed = number(outcome, 2, 7)
   fence = ARGV[5] .. sub(outcome, 2, 8)
   local bar = find(outcome, '|', 9, true)
-  taken = sane(sub(outcome, 10, bar - 1)) or 0
   suspect = byte(outcome, 9) == 49
-  local n = 0
-  for part in string.gmatch(sub(outcome, bar + 1), '([^;]*);') do
-    n = n + 1
-    local q = queues[n]
+  local parts = {}
+  for part in string.gmatch(sub(outcome, bar + 1), '([^;]*);') do parts[#parts + 1] = part end
+  for n, q in ipairs(queues) do
     local list, info = {}, {}
-    for id in string.gmatch(part, '[^,]+') do list[#list + 1] = id end
+    for id in string.gmatch(parts[ring.places[n] or n] or '', '[^,]+') do list[#list + 1] = id end
+    taken = taken + #list
     local leases = #list > 0 and lookup(q[PENDING], list) or {}
     local recs = #list > 0 and lookup(q[TASKS], list) or {}
     for i, id in ipairs(list) do
@@ -113,7 +112,8 @@ elseif verdict == 'N' then
     end
     seal(q)
     q.forget = news[i] and #q.plan == 0 and #q.touched == 0 and abandoned(q)
-    parts[i] = table.concat(q.ids, ',') .. ';'
+    for _ = #parts + 2, ring.places[i] or i do parts[#parts + 1] = ';' end -- of queues that were left out
+    parts[#parts + 1] = table.concat(q.ids, ',') .. ';'
   end
   for _, q in ipairs(queues) do
     limits.forgo(q)

@@ -1,13 +1,15 @@
 -- claim: maintains the named queues, then takes tasks from them under a lease.
 --
--- KEYS  the keys of each queue (keys.go), queue after queue; the lanes of the first one have the call
+-- KEYS  the keys of each queue (keys.go), queue after queue; the lanes of the first queue of the whole call,
+--       in the place of those of the first one here, have the call
 -- ARGV  1 queues, 2 lane field, 3 seq, 4 opened, 5 token, 6 runner, 7 most tasks,
 --       8 how many start, -1 where the caller wants none to start, 9 "1" where a suspect is wanted, "t" to tell whether one waits, else "0",
 --       10 lease (µs), 11... for each queue the most tasks of it (0 for no limit of its own, negative to
 --       take none); then the kinds with commas between, "" for all; then for each queue the field lines
 --       of its meta hash at which a claim of these kinds found none of their lines there (planlines in
---       commit.lua), "" for none; then the moment up to which leases that ended are recovered, and the
---       process that claims, as a member of idle
+--       commit.lua), "" for none; then the moment up to which leases that ended are recovered, the
+--       place of each queue among those of the whole call with a comma behind it, "" where none was left out,
+--       and the process that claims, as a member of idle
 -- Returns  a text, or a list that begins with it: verdict, the clock, the next due moment or 0 and
 --       the version of all tasks (16 digits each), how many were taken (4 digits); "m" where
 --       maintenance is left over, "t" where tasks are left that could be taken, "c" for cancels, "s"
@@ -36,6 +38,9 @@ local nextdue = 0
 local news = {} -- the queues that were maintained, with the results
 ring.looked = 0 -- how many partitions of all queues it has looked at
 ring.took = 0 -- how many tasks of queues with partitions it has taken
+-- The outcome has a part for each queue of the whole call, so that a repeat that leaves out others finds its own.
+ring.places = {}
+for at in string.gmatch(ARGV[#ARGV - 1], '%d+') do ring.places[#ring.places + 1] = tonumber(at) end
 local crowd = 0 -- how many queues have lines of the claim's kinds
 
 local named

@@ -9,7 +9,8 @@ local SWEPT = '' -- the field of the lanes hash with the latest opening time of 
 -- Lanes remember which calls happened, and with what outcome.
 
 -- admit returns the verdict of judge on a call. For a repeat it also returns the outcome, which has to begin with
--- the letter of its script ("" for any): else it is the outcome of another call.
+-- the letter of its script ("" for any): else it is the outcome of another call. The verdict is "D" for a call that
+-- was divided (divide.lua).
 function admit(home, field, seq, opened, letter)
   seq, opened = tonumber(seq), tonumber(opened)
   if seq == 0 then return 'N' end
@@ -18,6 +19,7 @@ function admit(home, field, seq, opened, letter)
   local colon = v and find(v, ':', 1, true) or 1
   local verdict = judge(seq, v and (sane(sub(v, 1, colon - 1)) or 0), opened, now) -- 0: it is damaged
   if verdict == 'R' then
+    if sub(v, colon + 1) == 'D' then return 'D' end
     if sub(v, colon + 1, colon + #letter) ~= letter then return 'O' end
     return 'R', sub(v, colon + 1)
   end

@@ -10,6 +10,7 @@ if SHORT then
     local t, v = call('TIME'), call('HGET', K[LANES], A[2])
     local now, lane = t[1] * 1000000 + t[2], v and sane(string.match(v, '^%d+'))
     local total, most, starts, age = tonumber(A[1]), tonumber(A[7]), tonumber(A[8]), now - A[4]
+    if A[#A - 1] ~= '' then return nil end -- a queue was left out
     if not lane or tonumber(A[3]) <= lane or age > LANELIFE or age < -LANELIFE then return nil end
     local mark, nextdue, cancels, suspicious, remains = now, 0, false, false, false
     local metas = {}
