@@ -166,7 +166,7 @@ func (d *dividing) state(queue string) string {
 		if err != nil {
 			d.Fatal(err)
 		}
-		fmt.Fprintf(&all, "%s of %s: %q\n", suffix, queue, value)
+		fmt.Fprintf(&all, "%s of %s: %v\n", suffix, queue, value)
 	}
 	return all.String()
 }
@@ -351,6 +351,54 @@ func (d *dividing) repeatsClaim(when string, at int) {
 			if err != nil || stats[0].Pending != 1 {
 				d.Errorf("%s: %+v, %v, want one pending", queue, stats, err)
 			}
+		}
+	}
+}
+
+// TestARepeatOfADividedExtensionLosesNoTask: the tasks that the first try has extended may have ended since.
+func TestARepeatOfADividedExtensionLosesNoTask(t *testing.T) {
+	for _, when := range []string{"before", "since"} {
+		t.Run("damaged "+when, func(t *testing.T) {
+			divided(t, func(d *dividing) { d.repeatsExtension(when) })
+		})
+	}
+}
+
+func (d *dividing) repeatsExtension(when string) {
+	req := storage.ExtendRequest{Call: storage.Call{Lane: storage.Lane{ID: [16]byte{8}, Opened: d.opened}, Seq: 1}}
+	for i, queue := range d.queues() {
+		d.apply(insertOf(queue, "a"))
+		e := storage.Extension{Fence: d.take(queue), For: time.Hour}
+		if i != 1 {
+			e.Checkpoint = []byte("half")
+		}
+		req.Leases = append(req.Leases, e)
+	}
+	s, lost := d.open(), losing{queue: d.three, beside: d.one}
+	if when == "before" {
+		d.damage(d.two)
+		lost.beside = ""
+	}
+	s.client.AddHook(lost)
+	if _, err := s.Extend(d.Context(), req); !errors.Is(err, storage.ErrUnknown) {
+		d.Fatalf("got %v, want an unknown outcome", err)
+	}
+	for _, i := range []int{0, 2} {
+		d.apply(storage.Tx{Settles: []storage.Settle{{Fence: req.Leases[i].Fence, Outcome: storage.Release}}})
+	}
+	if when == "since" {
+		d.damage(d.two)
+	} else {
+		d.mend(d.two)
+	}
+	before := d.state(d.one) + d.state(d.three)
+	for range 2 {
+		extended, err := d.open().Extend(d.Context(), req)
+		if err != nil || len(extended.Lost)+len(extended.Locked) > 0 || extended.Now.IsZero() {
+			d.Errorf("the repeat returned %+v, %v, want what the first try did", extended, err)
+		}
+		if after := d.state(d.one) + d.state(d.three); after != before {
+			d.Errorf("the repeat has changed a queue from\n%sto\n%s", before, after)
 		}
 	}
 }

@@ -40,8 +40,8 @@ func (s *Storage) extend(ctx context.Context, req *storage.ExtendRequest) (stora
 	// others expire.
 	for i, b := range batches {
 		all.Go(func() {
-			if errs[i] = s.extendBatch(ctx, req, i, b, &parts[i]); spoiled(errs[i]) {
-				errs[i] = s.extendEach(ctx, req, i, b, &parts[i])
+			if errs[i] = s.extendBatch(ctx, req, i, b, &parts[i]); divides(errs[i]) {
+				errs[i] = s.extendEach(ctx, req, i, b, errs[i], &parts[i])
 			}
 		})
 	}
@@ -129,8 +129,12 @@ func (s *Storage) extendBatch(
 	if err := verdict(letter); err != nil {
 		return err
 	}
-	marks := v.text()
-	if v.bad || len(marks) != len(leases) {
+	return readMarks(now, v.text(), leases, to)
+}
+
+// readMarks reads the marks of scripts/extend.lua, a byte for each lease.
+func readMarks(now int64, marks string, leases []storage.Extension, to *storage.Extended) error {
+	if len(marks) != len(leases) {
 		return fmt.Errorf("%w: an extension of other leases", storage.ErrUnknown)
 	}
 	to.Now = moment(now)

@@ -259,12 +259,22 @@ func (s *Storage) applyApart(
 	return gather(parts, tx, applied)
 }
 
-// extendEach extends the leases of a batch queue by queue, after a damaged queue made the batch fail.
-// It reports the leases of a damaged queue as Locked. It returns the queue's error where one of these
-// extensions has a progress or checkpoint to write.
+// extendEach extends the leases of a batch queue by queue, after a damaged queue made the batch fail with err,
+// unless an earlier try has extended them. It reports the leases of a damaged queue as Locked. It returns the
+// queue's error where one of these extensions has a progress or checkpoint to write.
 func (s *Storage) extendEach(
-	ctx context.Context, req *storage.ExtendRequest, index int, leases []storage.Extension, to *storage.Extended,
+	ctx context.Context, req *storage.ExtendRequest, index int, leases []storage.Extension, err error,
+	to *storage.Extended,
 ) error {
+	outcome, err := s.divide(ctx, identityOf(req.Call, index), leases[0].Fence.Queue, err)
+	if err != nil && !spoiled(err) {
+		return err
+	}
+	if rest, happened := strings.CutPrefix(outcome, "X"); happened {
+		r := reader{rest: rest}
+		now := r.number(7)
+		return readMarks(now, r.rest, leases, to)
+	}
 	for i, some := range byQueue(leases) {
 		err := s.extendBatch(ctx, req, apartIndex(index, i), some, to)
 		if err == nil {
