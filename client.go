@@ -309,7 +309,7 @@ func firstRefused(results []Result) error {
 // returns ErrUnknown again.
 func (c *Client) Repeat(ctx context.Context, err error) ([]Result, error) {
 	var unknown *UnknownError
-	if !errors.As(err, &unknown) {
+	if !errors.As(err, &unknown) || len(unknown.Txs) == 0 { // of a Checkpoint
 		invalid := storage.Invalid("error", "that remembers no call", "an ErrUnknown of a client")
 		return nil, wrap(invalid, "repeat")
 	}

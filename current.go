@@ -163,7 +163,7 @@ func Progress(ctx context.Context, v any) error {
 		if err != nil {
 			return storage.Invalid("value", fmt.Sprintf("of type %T", v), "one that JSON can hold: %v", err)
 		}
-		return a.Store(ctx, b, nil)
+		return a.Store(ctx, storage.Call{}, b, nil)
 	})
 }
 
@@ -174,9 +174,8 @@ func Progress(ctx context.Context, v any) error {
 //
 // While the storage is away, Checkpoint waits for it, at most for the duration of the lease, and
 // then returns an [ErrUnavailable] or [ErrUnknown]. A job that can go on without the checkpoint
-// ignores these errors. A write of unknown outcome may still happen, and replace a later checkpoint.
-// So after an ErrUnknown of Checkpoint or [Step], Checkpoint stores v and returns an ErrUnknown too,
-// until the attempt has ended.
+// ignores these errors. A write of unknown outcome may still happen, until a later Checkpoint has
+// returned nil.
 func Checkpoint(ctx context.Context, v any) error {
 	return inJob(ctx, "checkpoint", func(a *runner.Attempt) error {
 		b, err := encodeFor(a, v)

@@ -60,7 +60,7 @@ func (s *Session) Storage() Storage { return s.store }
 // [Session.Repeat] can learn the outcome while the lane lives.
 type UnknownError struct {
 	Call Call
-	Txs  []Tx
+	Txs  []Tx // none for an Extend, which Repeat does not repeat
 	Err  error
 }
 
@@ -74,7 +74,7 @@ func (e *UnknownError) Unwrap() error { return e.Err }
 // unknown the error is an *[UnknownError].
 func (s *Session) Apply(ctx context.Context, txs ...Tx) ([]Applied, error) {
 	var applied []Applied
-	call, err := s.do(ctx, func(ctx context.Context, call Call) (err error) {
+	call, err := s.do(ctx, Call{}, func(ctx context.Context, call Call) (err error) {
 		applied, err = s.store.Apply(ctx, call, txs...)
 		return err
 	})
@@ -118,7 +118,7 @@ func (s *Session) Claim(ctx context.Context, req ClaimRequest) (Claimed, error) 
 		req.Token = NewToken()
 	}
 	var claimed Claimed
-	_, err := s.do(ctx, func(ctx context.Context, call Call) (err error) {
+	_, err := s.do(ctx, Call{}, func(ctx context.Context, call Call) (err error) {
 		req.Call = call
 		claimed, err = s.store.Claim(ctx, req)
 		return err
@@ -129,20 +129,26 @@ func (s *Session) Claim(ctx context.Context, req ClaimRequest) (Claimed, error) 
 	return claimed, err
 }
 
-// Extend is [Storage.Extend] under the session's identity; it fills req.Call.
+// Extend is [Storage.Extend] under the session's identity; it fills req.Call. Where the outcome stays
+// unknown the error is an *[UnknownError]. That Extend may still happen later, and would replace what a later
+// one has written. An Extend of the same single lease whose req.Call is that of the error comes after it:
+// once it has succeeded, the one before it has happened or never will.
 func (s *Session) Extend(ctx context.Context, req ExtendRequest) (Extended, error) {
 	var extended Extended
-	_, err := s.do(ctx, func(ctx context.Context, call Call) (err error) {
+	call, err := s.do(ctx, req.Call, func(ctx context.Context, call Call) (err error) {
 		req.Call = call
 		extended, err = s.store.Extend(ctx, req)
 		return err
 	})
+	if errors.Is(err, ErrUnknown) {
+		err = &UnknownError{Call: call, Err: err}
+	}
 	return extended, err
 }
 
 // Configure is [Storage.Configure] under the session's identity.
 func (s *Session) Configure(ctx context.Context, queue string, settings Settings) error {
-	_, err := s.do(ctx, func(ctx context.Context, call Call) error {
+	_, err := s.do(ctx, Call{}, func(ctx context.Context, call Call) error {
 		return s.store.Configure(ctx, call, queue, settings)
 	})
 	return err
@@ -183,15 +189,17 @@ func (s *Session) set(now time.Time) {
 // session's patience is over. A first try that is refused because the lane was too old (this
 // process was suspended, or the storage's clock jumped) did nothing: the call goes out again
 // on a new lane. A lane whose last outcome is unknown is not used again, so that its number
-// stays repeatable.
-func (s *Session) do(ctx context.Context, send func(context.Context, Call) error) (Call, error) {
+// stays repeatable. Only a call that comes after such a call uses its lane; nobody else does until it succeeds.
+func (s *Session) do(ctx context.Context, after Call, send func(context.Context, Call) error) (Call, error) {
 	bounded := s.end.patient(ctx, s.patience)
 	defer bounded.stop()
 	ctx = bounded //nolint:contextcheck // it is the caller's, with a bound
 	for fresh := false; ; fresh = true {
-		var ln *lane
+		ln := &lane{after.Lane, after.Seq}
 		err := s.repeat(ctx, func() (err error) { // take may have to ask for the time
-			ln, err = s.take(ctx, fresh)
+			if fresh || after.IsZero() { // once a lane has expired, no call on it happens
+				ln, err = s.take(ctx, fresh)
+			}
 			return err
 		})
 		if err != nil {
@@ -210,7 +218,7 @@ func (s *Session) do(ctx context.Context, send func(context.Context, Call) error
 		if expired && !fresh {
 			continue
 		}
-		if !errors.Is(err, ErrUnknown) {
+		if !errors.Is(err, ErrUnknown) && (err == nil || after.IsZero()) {
 			s.mu.Lock()
 			s.idle = append(s.idle, ln)
 			s.mu.Unlock()

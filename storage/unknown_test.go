@@ -70,3 +70,49 @@ func TestRepeatWithAnEndedContextStaysUnknown(t *testing.T) {
 		}
 	})
 }
+
+// TestAnExtendAfterOneOfUnknownOutcome follows it on its lane, so that the one before it can no longer happen. Nobody
+// else uses the lane until it has succeeded. If the lane has expired, it goes out on another one.
+func TestAnExtendAfterOneOfUnknownOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := openFlaky(t)
+		session := storage.NewSession(store, -1)
+		must(session.Apply(t.Context(), inserting("a")))(t)
+		claimed := must(session.Claim(t.Context(), ask(1)))(t)
+		req := storage.ExtendRequest{Leases: []storage.Extension{{Fence: claimed.Fences[0], Checkpoint: []byte("1")}}}
+		lost := func() storage.Call {
+			t.Helper()
+			store.fate(neverSent)
+			_, err := session.Extend(t.Context(), req)
+			var unknown *storage.UnknownError
+			if !errors.As(err, &unknown) {
+				t.Fatalf("got %v, want an unknown outcome", err)
+			}
+			return unknown.Call
+		}
+		late := req
+		late.Call = lost()
+		req.Call, req.Leases = late.Call, []storage.Extension{{Fence: claimed.Fences[0], Checkpoint: []byte("2")}}
+		store.fate(unreached)
+		if _, err := session.Extend(t.Context(), req); !errors.Is(err, storage.ErrUnavailable) {
+			t.Fatalf("got %v, want ErrUnavailable", err)
+		}
+		must(session.Apply(t.Context(), inserting("b")))(t)
+		if calls := store.sent(); calls[len(calls)-1].Lane == late.Call.Lane {
+			t.Error("another call uses the lane")
+		}
+		must(session.Extend(t.Context(), req))(t)
+		if _, err := store.Storage.Extend(t.Context(), late); !errors.Is(err, storage.ErrUnknown) {
+			t.Errorf("the call that comes late: got %v, want it refused", err)
+		}
+		if task := must(store.Task(t.Context(), claimed.Fences[0].Ref))(t); string(task.Checkpoint) != "2" {
+			t.Errorf("stored %q, want the later one", task.Checkpoint)
+		}
+		req.Call = lost()
+		time.Sleep(storage.LaneLife + time.Second)
+		must(session.Extend(t.Context(), req))(t)
+		if calls := store.sent(); calls[len(calls)-1].Lane == req.Call.Lane {
+			t.Error("the call went out on the lane that has expired")
+		}
+	})
+}

@@ -19,7 +19,8 @@ type durable struct {
 
 	loaded bool           // kept is what the storage has
 	kept   steps.Envelope // valid if loaded
-	unsure error          // of a write whose outcome is unknown: it may still happen
+	unsure error          // of the last write if its outcome is unknown: it may still happen
+	after  storage.Call   // the call of that write
 	names  map[string]bool
 
 	running atomic.Int32 // how many functions of steps run, each of which needs room for its step
@@ -215,8 +216,7 @@ func (a *Attempt) called(name string) {
 	x.called = append(x.called, name)
 }
 
-// Checkpoint stores a checkpoint beside the steps of the task. It returns an error if a write that is still
-// under way could replace it.
+// Checkpoint stores a checkpoint beside the steps of the task.
 func (a *Attempt) Checkpoint(ctx context.Context, checkpoint []byte) error {
 	d, err := a.durable()
 	if err == nil {
@@ -226,7 +226,6 @@ func (a *Attempt) Checkpoint(ctx context.Context, checkpoint []byte) error {
 		return err
 	}
 	defer d.leave()
-	unsure := d.unsure
 	if err := d.load(ctx, a); err != nil {
 		return err
 	}
@@ -234,13 +233,7 @@ func (a *Attempt) Checkpoint(ctx context.Context, checkpoint []byte) error {
 	if err := a.fits(next); err != nil {
 		return err
 	}
-	if err := d.store(ctx, a, next); err != nil {
-		return err
-	}
-	if unsure != nil {
-		return fmt.Errorf("an earlier write may still replace it: %w", unsure)
-	}
-	return nil
+	return d.store(ctx, a, next)
 }
 
 // LoadCheckpoint returns the last checkpoint of the task, empty for none.
@@ -319,7 +312,7 @@ func (d *durable) mayBegin(ctx context.Context, a *Attempt, name string) error {
 	switch {
 	case owed != nil:
 		return owed
-	case d.unsure != nil: // see add
+	case d.unsure != nil: // it may have been a step, which then runs once more
 		return a.notStored(Retry, name, d.unsure)
 	}
 	if err := d.load(ctx, a); err != nil {
@@ -360,10 +353,8 @@ func (d *durable) load(ctx context.Context, a *Attempt) error {
 	return err
 }
 
-// add stores a further step. The attempt fails if it is not stored, and if a write that is still under way
-// could remove it.
+// add stores a further step. The attempt fails if it is not stored.
 func (d *durable) add(ctx context.Context, a *Attempt, s steps.Step) error {
-	unsure := d.unsure
 	if err := d.load(ctx, a); err != nil {
 		return a.notStored(Retry, s.Name, err)
 	}
@@ -373,9 +364,6 @@ func (d *durable) add(ctx context.Context, a *Attempt, s steps.Step) error {
 	}
 	if err := d.store(ctx, a, next); err != nil {
 		return a.notStored(Retry, s.Name, err)
-	}
-	if unsure != nil {
-		return a.notStored(Retry, s.Name, unsure)
 	}
 	return nil
 }
@@ -388,14 +376,16 @@ func (a *Attempt) fits(e steps.Envelope) error {
 	return nil
 }
 
-// store writes an envelope. If that may or may not have happened, the envelope is no longer known.
+// store writes an envelope. If that may or may not have happened, the envelope is no longer known. Once store
+// has succeeded, no earlier write can happen any more.
 func (d *durable) store(ctx context.Context, a *Attempt, next steps.Envelope) error {
-	err := a.Store(ctx, nil, next.Encode())
+	err := a.Store(ctx, d.after, nil, next.Encode())
+	var unknown *storage.UnknownError
 	switch {
 	case err == nil:
-		d.kept = next
-	case errors.Is(err, storage.ErrUnknown):
-		d.loaded, d.unsure = false, err
+		d.kept, d.unsure, d.after = next, nil, storage.Call{}
+	case errors.As(err, &unknown):
+		d.loaded, d.unsure, d.after = false, err, unknown.Call
 	}
 	return err
 }

@@ -122,8 +122,9 @@ func withCause(ctx context.Context, err error) error {
 	return err
 }
 
-// Store stores a progress or an envelope of steps and a checkpoint under the lease, at once.
-func (a *Attempt) Store(ctx context.Context, progress, checkpoint []byte) error {
+// Store stores a progress or an envelope of steps and a checkpoint under the lease, at once. after is the call of
+// a Store of unknown outcome, which then cannot replace this one, or zero.
+func (a *Attempt) Store(ctx context.Context, after storage.Call, progress, checkpoint []byte) error {
 	if len(progress)+len(checkpoint) >= largeValue {
 		select {
 		case a.large <- struct{}{}:
@@ -136,7 +137,7 @@ func (a *Attempt) Store(ctx context.Context, progress, checkpoint []byte) error 
 	// A lost heartbeat is replaced by the next. This call is not, so it may take the whole lease.
 	call, cancel := context.WithTimeout(ctx, a.lease)
 	defer cancel()
-	extended, err := a.tasks.Extend(call, storage.ExtendRequest{Leases: []storage.Extension{e}})
+	extended, err := a.tasks.Extend(call, storage.ExtendRequest{Call: after, Leases: []storage.Extension{e}})
 	if err != nil {
 		return withCause(ctx, err)
 	}
