@@ -181,6 +181,25 @@ func TestQueuesOfMidgesOwnAreNoLabels(t *testing.T) {
 	})
 }
 
+// A queue that the configuration lists twice is counted once.
+func TestAQueueIsCountedOnce(t *testing.T) {
+	bubble(t, storage.Limits{}, func(a *app) {
+		a.enqueue(work{"first"}, midge.To("mail"))
+		a.enqueue(work{"first"}, midge.To("b"))
+		queues := []string{"mail", "b", "mail"}
+		var err error
+		a.metrics, err = prometheus.New(a.store, prometheus.Config{Queues: queues})
+		a.must(err)
+		want := map[string]float64{"mail": 1, "b": 1}
+		if got := a.gathered("midge_tasks", "queue", gauge); !maps.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		if queues[0] != "mail" || queues[1] != "b" {
+			t.Errorf("New changed the queues of its caller: %v", queues)
+		}
+	})
+}
+
 func TestNewRefusesABadConfig(t *testing.T) {
 	bubble(t, storage.Limits{}, func(a *app) {
 		for name, cfg := range map[string]prometheus.Config{

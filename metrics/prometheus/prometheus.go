@@ -147,6 +147,7 @@ func New(store storage.Storage, cfg Config) (*Metrics, error) {
 			return nil, storage.Invalid("Config.Buckets", cfg.Buckets, "bounds that ascend")
 		}
 	}
+	cfg.Queues = slices.Compact(slices.Sorted(slices.Values(cfg.Queues)))
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 5 * time.Second
 	}

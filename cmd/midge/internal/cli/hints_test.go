@@ -125,3 +125,17 @@ func TestRunningIsTheWordForPending(t *testing.T) {
 		t.Errorf("the verdict on the task that was claimed ahead is %s", got)
 	}
 }
+
+// TestAQueueThatIsNamedTwiceIsListedOnce names a queue twice for the list of the schedules.
+func TestAQueueThatIsNamedTwiceIsListedOnce(t *testing.T) {
+	r := newRig(t)
+	for _, queue := range []string{"mail", "reports"} {
+		d := storage.Declaration{Spec: "every 1h0m0s", CatchUp: "one", Hash: "h"}
+		r.insert(storage.Insert{Ref: storage.Ref{Queue: queue, ID: storage.CursorPrefix + "x"}, Kind: "x", Cursor: &storage.Cursor{
+			Next: r.now.Add(time.Hour), Declaration: d.Encode(),
+		}})
+	}
+	if got := r.run("schedule ls --queue reports,mail --queue reports -o ids"); got.out != "mail/x\nreports/x\n" {
+		t.Errorf("got %+v, want each schedule once", got)
+	}
+}

@@ -195,7 +195,7 @@ func (a *app) plans(ctx context.Context, queues []string) ([]plan, error) {
 	}
 	var plans []plan
 	tickers := storage.TickersOf(runners)
-	for _, queue := range queues {
+	for _, queue := range slices.Compact(slices.Sorted(slices.Values(queues))) {
 		for t, err := range storage.Each(ctx, a.store, queue, storage.Cursors) {
 			if err != nil {
 				return nil, err
