@@ -85,6 +85,7 @@ func (m *Metrics) Collect(to chan<- prom.Metric) {
 
 // reading is the result of one scrape of the storage.
 type reading struct {
+	own                  map[string]bool   // the queues with a label of their own
 	queues               map[string]*queue // by label
 	findings             map[survey.Sort]int
 	runners, slots, used int
@@ -95,6 +96,7 @@ type queue struct {
 	storage.Stats
 
 	declined, orphaned int64
+	shared             bool // by queues without a label of their own
 
 	// The limits in force, added up. limited is set if one of them admits no other start now.
 	most, rate       float64
@@ -116,13 +118,17 @@ func (m *Metrics) read(ctx context.Context) (*reading, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := &reading{queues: make(map[string]*queue), findings: make(map[survey.Sort]int)}
+	found := &reading{
+		own: make(map[string]bool), queues: make(map[string]*queue), findings: make(map[survey.Sort]int),
+	}
 	for i := range now.Queues {
-		found.of(m, now.Queues[i].Queue).add(&now.Queues[i].Stats)
+		name := now.Queues[i].Queue
+		found.own[name] = i < MaxQueues // by name, so that all processes agree
+		found.of(name).add(&now.Queues[i].Stats)
 	}
 	for i := range now.Schedules {
 		if c := &now.Schedules[i]; c.Orphaned || c.Damaged {
-			found.of(m, c.Queue).orphaned++
+			found.of(c.Queue).orphaned++
 		}
 	}
 	used, slots := now.Slots()
@@ -138,11 +144,15 @@ func (m *Metrics) read(ctx context.Context) (*reading, error) {
 }
 
 // of returns the numbers of the label of a queue.
-func (f *reading) of(m *Metrics, name string) *queue {
-	label := m.queues.of(name)
+func (f *reading) of(name string) *queue {
+	label := name
+	if !f.own[name] {
+		label = other
+	}
 	if f.queues[label] == nil {
 		f.queues[label] = &queue{}
 	}
+	f.queues[label].shared = f.queues[label].shared || !f.own[name]
 	return f.queues[label]
 }
 
@@ -194,6 +204,9 @@ func (f *reading) send(to chan<- prom.Metric) {
 			gauge(descs.tasks, float64(q.Size(state)), label, string(state))
 		}
 		for event, n := range events(&q.Totals) {
+			if q.shared { // the sum falls with a queue that vanishes, which no counter does
+				break
+			}
 			to <- prom.MustNewConstMetric(descs.events, prom.CounterValue, float64(n), label, event)
 		}
 		gauge(descs.paused, truth(q.Paused), label)

@@ -170,6 +170,38 @@ func TestLabelsDoNotGrowWithTheData(t *testing.T) {
 	})
 }
 
+// TestTheQueuesWithLabelsAreTheSameInEachProcess scrapes in two processes that met other queues first. No queue
+// without a label of its own has events: their sum would fall with each idle queue that vanishes.
+func TestTheQueuesWithLabelsAreTheSameInEachProcess(t *testing.T) {
+	bubble(t, storage.Limits{}, func(a *app) {
+		const more = 3
+		first := fmt.Sprintf("q%03d", prometheus.MaxQueues)
+		a.enqueue(work{"first"}, midge.To(first))
+		a.shows("midge_tasks", "queue", map[string]float64{first: 1})
+		for i := range prometheus.MaxQueues + more {
+			queue := fmt.Sprintf("q%03d", i)
+			a.enqueue(work{"first"}, midge.To(queue))
+		}
+		a.ended(a.Context(), midge.Ended{
+			Outcome: midge.OutcomeSucceeded, Task: midge.Task{Ref: midge.Ref{Queue: first}, Kind: "work"},
+		})
+		tasks := a.gathered("midge_tasks", "queue", gauge)
+		events := a.gathered("midge_queue_events_total", "queue", counter)
+		var err error
+		a.metrics, err = prometheus.New(a.store, prometheus.Config{})
+		a.must(err)
+		if got := a.gathered("midge_tasks", "queue", gauge); !maps.Equal(got, tasks) {
+			t.Errorf("another process has the queues %v, not %v", got, tasks)
+		}
+		if got, own := tasks["other"], tasks["q000"]; got != more+1 || own != 1 {
+			t.Errorf("the others have %v tasks, and q000 has %v, want %d and 1", got, own, more+1)
+		}
+		if n, ok := events["other"]; ok || len(events) != prometheus.MaxQueues {
+			t.Errorf("%d queues have events, the others %v; want %d, and none", len(events), n, prometheus.MaxQueues)
+		}
+	})
+}
+
 func TestQueuesOfMidgesOwnAreNoLabels(t *testing.T) {
 	bubble(t, storage.Limits{}, func(a *app) {
 		a.enqueue(work{"first"}, midge.To("mail"))

@@ -8,8 +8,8 @@ const (
 	unknown = "unknown" // the kind of tasks whose kind no runner knew
 )
 
-// labels holds the values of a label. The first most names have values of their own; all others
-// share one.
+// labels holds the values of a label of the attempts of this process. The first most names have values of
+// their own; all others share one.
 type labels struct {
 	most int
 

@@ -31,9 +31,9 @@
 //	midge_queue_partition_limit_concurrency, midge_queue_partition_limit_rate
 //	                                 gauge      queue: the bounds of each partition, likewise
 //	midge_queue_limited              gauge      queue: 1 if its limit admits no other start now, likewise
-//	midge_queue_events_total         counter    queue, event: storage.Totals
+//	midge_queue_events_total         counter    queue, event: storage.Totals; "other" has none
 //	midge_schedules                  gauge      queue
-//	midge_schedules_orphaned         gauge      queue: those that no live runner declares
+//	midge_schedules_orphaned         gauge      queue: those that no live runner ticks, and damaged ones
 //	midge_runners                    gauge      the live ones
 //	midge_slots, midge_slots_in_use  gauge      of all live runners: their concurrency, and what they run
 //	midge_findings                   gauge      level, code: the findings of midge doctor, such as "full"
@@ -41,9 +41,11 @@
 // # Labels
 //
 // The number of values of a label does not grow with the data. All tasks of kinds that no runner
-// knew have the kind "unknown". The first [MaxQueues] queues and [MaxKinds] kinds that a process
-// meets have their own values, and all others share "other": their sizes and totals are added up,
-// and the oldest task is the oldest of them all.
+// knew have the kind "unknown". Of the attempts, the first [MaxQueues] queues and [MaxKinds] kinds that a
+// process meets have their own values, and all others share "other". In the state of the storage, the first
+// [MaxQueues] queues by name have their own values, so that all processes agree. All others share "other":
+// their sizes are added up, and the oldest task is the oldest of them all. They have no
+// midge_queue_events_total, because a sum falls with a queue that vanishes.
 //
 // # Alerts and a board
 //
@@ -98,7 +100,7 @@ type Metrics struct {
 	reader *survey.Reader
 	turn   chan struct{} // a semaphore: one scrape reads at a time
 
-	queues, kinds *labels
+	queues, kinds *labels // of attempts
 
 	attempts       *prom.CounterVec
 	duration, wait *prom.HistogramVec
