@@ -49,6 +49,7 @@ var alike = map[string]struct{ text, page string }{
 	"orphaned":         {"schedules are orphaned", "schedules"},
 	"damaged-schedule": {"schedules are damaged", "schedules"},
 	"clash":            {"schedules have two owners", "schedules"},
+	"unread-schedules": {"queues have schedules that were not checked", "queues"},
 	"limit-clash":      {"queues have runners that declare different limits", "queues"},
 	"undeclared-limit": {"queues have a limit that no live runner declares", "queues"},
 }
@@ -111,7 +112,7 @@ func (v *view) need(f survey.Finding) need {
 		n.needLook = needLook{lookOf(storage.Dead).Glyph, "dead"}
 	case "paused":
 		n.Glyph = "‖"
-	case "orphaned", "damaged-schedule", "clash":
+	case "orphaned", "damaged-schedule", "clash", "unread-schedules":
 		n.Glyph = lookOf(storage.Scheduled).Glyph
 	}
 	switch f.Code {

@@ -14,7 +14,7 @@ import (
 var acceptable = []string{
 	"paused:QUEUE", "oldest:QUEUE", "cause:ID", "no-runners", "no-runner:QUEUE", "unknown-kind:QUEUE/KIND",
 	"undecodable:QUEUE/KIND", "orphaned:QUEUE/SCHEDULE", "dead-limit:QUEUE", "evicted:QUEUE",
-	"limit-clash:QUEUE", "undeclared-limit:QUEUE",
+	"limit-clash:QUEUE", "undeclared-limit:QUEUE", "unread-schedules:QUEUE",
 }
 
 // AcceptSyntax is the part of the help that says how to name an accepted finding.
@@ -40,7 +40,7 @@ const (
 // Once reads a storage for one report. It counts more dead tasks by cause than a reading does, and as many as
 // are needed to judge by the bounds.
 func Once(ctx context.Context, store storage.Storage, b Bounds) (*Survey, error) {
-	r := NewReader(store, Config{})
+	r := NewReader(store, Config{AllSchedules: true})
 	s, err := r.Read(ctx)
 	if err != nil {
 		return nil, err

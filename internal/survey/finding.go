@@ -41,6 +41,7 @@ func Sorts() []Sort {
 		{Level: Problem, Code: "orphaned"},
 		{Level: Problem, Code: "damaged-schedule"},
 		{Level: Problem, Code: "clash"},
+		{Level: Notice, Code: "unread-schedules"},
 		{Level: Problem, Code: "limit-clash"},
 		{Level: Notice, Code: "undeclared-limit"},
 		{Level: Problem, Code: "unknown-kind"},

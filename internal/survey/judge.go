@@ -145,6 +145,14 @@ func (j *judge) queue(q *Queue) {
 	}
 	j.kinds(q)
 	j.evicted(q)
+	if n := q.UnreadSchedules; n > 0 {
+		j.add(Finding{
+			Level: Notice, Code: "unread-schedules", Queue: q.Queue, Accept: "unread-schedules:" + q.Queue,
+			Text:   "The findings leave out " + j.w.count(n, "schedule") + " of " + q.Queue,
+			Detail: "Whether these tick was not checked.",
+			Next:   "midge schedule ls --orphaned --queue " + q.Queue,
+		})
+	}
 	if q.Damaged > 0 {
 		j.add(Finding{
 			Level: Problem, Code: "damaged", Queue: q.Queue, Next: "midge queue show " + q.Queue,

@@ -29,7 +29,8 @@ const (
 	smoothing = 8 * time.Second
 	// sizesMost limits the queues of one call of Stats. The calls of a reading run concurrently.
 	sizesMost = 500
-	// maxSchedules limits the schedules of a survey.
+	// maxSchedules limits the schedules of a queue that a reading reads, and those of a survey that have no
+	// finding.
 	maxSchedules = 2000
 )
 
@@ -41,6 +42,9 @@ type Config struct {
 	// which dead tasks have changed. If more queues have changed, the reading reads one task of each. Default
 	// MostDead.
 	Dead int
+	// AllSchedules means that a reading judges all schedules, and not only the first maxSchedules of each
+	// queue.
+	AllSchedules bool
 	// Now returns this process's time. Default [time.Now].
 	Now func() time.Time
 }

@@ -36,7 +36,7 @@ type Survey struct {
 	Queues    []Queue              // by name, without midge's own queues
 	Runners   []storage.RunnerInfo // the live runners
 	Kinds     []string             // the kinds that live runners know, sorted
-	Schedules []Schedule           // of all queues, the next to tick first
+	Schedules []Schedule           // of all queues, the next to tick first; 2,000, and those with a finding
 	Dead      *Causes
 	Mark      uint64        // changes with the marks of the queues, and with the runners
 	Skew      time.Duration // how far the storage's clock was ahead of this process's clock
@@ -76,6 +76,8 @@ type Queue struct {
 	// OnlyLoads says that all that the queue holds of live tasks are records of loads and imports, which never
 	// run. It is read while no runner is alive.
 	OnlyLoads bool
+	// UnreadSchedules is how many schedules of the queue the survey does not judge.
+	UnreadSchedules int64
 }
 
 // QueueOf returns a queue with the runners that serve it, without what follows from an earlier reading.
