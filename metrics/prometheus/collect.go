@@ -41,7 +41,7 @@ var descs = struct {
 	limited:     desc("midge_queue_limited", "Whether a limit admits no other start now.", "queue"),
 	events:      desc("midge_queue_events_total", "What happened to tasks in a queue's life.", "queue", "event"),
 	schedules:   desc("midge_schedules", "Schedules.", "queue"),
-	orphaned:    desc("midge_schedules_orphaned", "Schedules that no live runner declares.", "queue"),
+	orphaned:    desc("midge_schedules_orphaned", "Orphaned and damaged schedules.", "queue"),
 	runners:     desc("midge_runners", "Live runners."),
 	slots:       desc("midge_slots", "Jobs that the live runners can run at once."),
 	used:        desc("midge_slots_in_use", "Jobs that the live runners run."),
