@@ -20,9 +20,9 @@ func Every(d time.Duration) Schedule { return Schedule{schedule.Every(d)} }
 // Cron returns a schedule that ticks by a crontab line of five fields (minute, hour, monthday,
 // month, weekday), of six fields with the second in front, or by a descriptor such as "@daily" or
 // "@every 1h30m". Days of the week are 0 to 7, where 0 and 7 are Sunday, or names. A step that is
-// longer than its field or range, such as */70 minutes, is refused. Where both the monthday and the
-// weekday are restricted, a day has to match one of them; unlike in crontab(5), a step such as */2
-// restricts its field.
+// longer than its field or range, such as */70 or 20/50 minutes, is refused; 5/60 is once an hour.
+// Where both the monthday and the weekday are restricted, a day has to match one of them; unlike in
+// crontab(5), a step such as */2 restricts its field.
 //
 // The line is read in UTC unless [Zone] says otherwise. Where the clock of a zone leaps forward, a
 // tick at a time that does not exist moves to the first moment that does. Where the clock falls

@@ -104,40 +104,54 @@ func sunday(part string) string {
 	return strings.Join(named, ",")
 }
 
-// sizes are the numbers of values that the fields of a line have, beginning with the second.
-var sizes = [...]int{60, 60, 24, 31, 12, 7}
+// sizes are the numbers of values that the fields of a line have, beginning with the second, and highest
+// are the highest values.
+var (
+	sizes   = [...]int{60, 60, 24, 31, 12, 7}
+	highest = [...]int{59, 59, 23, 31, 12, 6}
+)
 
 // checkSteps refuses a step that is longer than the field or the range in which it is taken. Only the
-// first value is left of these: */70 would tick once an hour, as 0 does.
+// first value is left of these: */70 would tick once an hour, as 0 does, and 20/50 as 20 does. A step that
+// comes back to its value, as 5/60 does, is none of them.
 func checkSteps(line string) error {
 	fields := strings.Fields(line)
 	if len(fields) < len(sizes)-1 {
 		return nil // a descriptor
 	}
 	for i, field := range fields {
-		size := sizes[len(sizes)-len(fields)+i]
+		at := len(sizes) - len(fields) + i
 		for part := range strings.SplitSeq(field, ",") {
 			base, text, _ := strings.Cut(part, "/")
 			step, err := strconv.Atoi(text)
 			if err != nil {
 				continue // no step
 			}
-			most := size
-			if low, high, ranged := strings.Cut(base, "-"); ranged && low != "*" && low != "?" {
-				names := days
-				if size == 12 {
-					names = months
-				}
-				first, _ := numberOf(low, names) // the line was parsed
-				last, _ := numberOf(high, names)
-				most = last - first + 1
-			}
-			if step > most {
+			if most, ranged := longest(base, at); step > most && (ranged || step != sizes[at]) {
 				return storage.Invalid("Cron", line, "in %s a step of at most %d", part, most)
 			}
 		}
 	}
 	return nil
+}
+
+// longest returns the number of values from which a step takes some, and whether base, the text before
+// the step, is a range. at is the index of the field in sizes.
+func longest(base string, at int) (values int, ranged bool) {
+	low, high, ranged := strings.Cut(base, "-")
+	if low == "*" || low == "?" {
+		return sizes[at], false
+	}
+	names := days
+	if sizes[at] == 12 {
+		names = months
+	}
+	first, _ := numberOf(low, names) // the line was parsed
+	last := highest[at]
+	if ranged {
+		last, _ = numberOf(high, names)
+	}
+	return last - first + 1, ranged
 }
 
 // next returns the first tick strictly after a moment, zero where there is none.

@@ -178,6 +178,11 @@ func TestInvalidSchedules(t *testing.T) {
 		{"a step longer than its range of months", Cron("0 0 1 jan-mar/4 *"), ""},
 		{"a step of 8 days of the week", Cron("0 0 ? * ?/8"), ""},
 		{"a step longer than its range of days", Cron("0 0 * * 5-7/4"), ""},
+		{"a step of 50 minutes from the twentieth", Cron("20/50 * * * *"), ""},
+		{"a step of 20 hours from the fifth", Cron("0 5/20 * * *"), ""},
+		{"a step of 20 days from the 15th", Cron("0 0 15/20 * *"), ""},
+		{"a step of 11 months from March", Cron("0 0 1 feb/11,mar/11 *"), ""},
+		{"a step of 3 days from Friday", Cron("0 0 * * fri/3"), ""},
 		{"a step behind a good one", Cron("*/5,*/70 * * * *"), ""},
 		{"a day of the week of 8", Cron("0 0 * * 8"), ""},
 		{"days of the week backwards", Cron("0 0 * * 7-1"), ""},
@@ -300,7 +305,7 @@ func TestSevenIsSunday(t *testing.T) {
 func TestLongestSteps(t *testing.T) {
 	for _, line := range []string{
 		"*/60 * * * *", "5/60 * * * *", "*/60 * * * * *", "0 */24 * * *", "0 0 */31 * *", "0 0 1 */12 *",
-		"0 0 1 1/12 *", "0 0 * * */7", "0-30/31 * * * *", "0 0 1 jan-mar/3 *", "0 0 * * mon-fri/5", "0 0 * * 5-7/3",
+		"0 0 1 1/12 *", "0 0 * * */7", "20/40 * * * *", "0 0 12/20 * *", "0 0 1 feb/11 *", "0 0 * * fri/2", "0-30/31 * * * *", "0 0 1 jan-mar/3 *", "0 0 * * mon-fri/5", "0 0 * * 5-7/3",
 	} {
 		if _, err := Cron(line).In(""); err != nil {
 			t.Errorf("%s: %v", line, err)
@@ -310,8 +315,12 @@ func TestLongestSteps(t *testing.T) {
 
 // A cursor that was stored before long steps were refused goes on as it did.
 func TestAStoredLineKeepsItsStep(t *testing.T) {
-	s := mustSchedule(t, "cron */70 * * * *", "")
-	if want := at(t, "11-23 13:00 +0000"); !s.Next(at(t, "11-23 12:00 +0000")).Equal(want) {
-		t.Errorf("got %v, want %v", s.Next(at(t, "11-23 12:00 +0000")), want)
+	for spec, next := range map[string]string{
+		"cron */70 * * * *": "11-23 13:00 +0000", "cron 20/50 * * * *": "11-23 12:20 +0000",
+	} {
+		s := mustSchedule(t, spec, "")
+		if want := at(t, next); !s.Next(at(t, "11-23 12:00 +0000")).Equal(want) {
+			t.Errorf("%s: got %v, want %v", spec, s.Next(at(t, "11-23 12:00 +0000")), want)
+		}
 	}
 }
