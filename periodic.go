@@ -106,8 +106,9 @@ func Jitter(d time.Duration) PeriodicOption {
 	return periodicOption(func(t *scheduleTerms) { t.jitter = &d })
 }
 
-// SkipMissed leaves out the ticks that were missed while no runner lived. Without it, one task
-// makes up for all of them. A tick within the last five seconds is late, not missed.
+// SkipMissed leaves out the ticks that were missed: those that were not made within five seconds, because
+// no runner lived or because the runners were late, and all but the last of several that are due. The
+// runner logs them. Without it, one task makes up for all of them.
 func SkipMissed() PeriodicOption {
 	return periodicOption(func(d *scheduleTerms) {
 		d.catchUp = schedule.SkipMissed
@@ -115,8 +116,8 @@ func SkipMissed() PeriodicOption {
 	})
 }
 
-// AllMissed makes up for each tick that was missed while no runner lived, but only for the latest
-// limit of them: 1 to 100; 0 means 100.
+// AllMissed makes up for each tick that was missed, but only for the latest limit of them: 1 to 100; 0
+// means 100.
 func AllMissed(limit int) PeriodicOption {
 	return periodicOption(func(d *scheduleTerms) {
 		if limit < 0 || limit > schedule.MaxCatchUp {

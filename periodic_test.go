@@ -3,6 +3,7 @@ package midge_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -95,6 +96,32 @@ func (b *bench) declare(s midge.Schedule, during time.Duration, opts ...midge.Pe
 		b.Error(err)
 	}
 	return int(runs.Load())
+}
+
+// TestTicksThatAreLeftOutAreLogged lets ticks pass while no runner lives, and leaves out all of them, or all but
+// the last one. A tick in time has no line in the log.
+func TestTicksThatAreLeftOutAreLogged(t *testing.T) {
+	for away, ticks := range map[time.Duration]int{10 * time.Minute: 0, 9*time.Minute + 31*time.Second: 1} {
+		bubble(t, func(b *bench) {
+			const about = "schedule ticks/work: ticks since"
+			b.declare(midge.Every(time.Minute), 90*time.Second, midge.To("ticks"), midge.SkipMissed())
+			b.after(away)
+			logger, lines := logged()
+			b.runner = b.newRunner(b.store, midge.RunnerConfig{Logger: logger}, func(context.Context, work) error { return nil })
+			if err := b.runner.Periodic(midge.Every(time.Minute), work{"tick"}, midge.To("ticks"), midge.SkipMissed()); err != nil {
+				t.Fatal(err)
+			}
+			go func() { b.done <- b.runner.Run(b.ctx) }()
+			b.after(2 * time.Second)
+			if n := b.stats("ticks").Totals.Enqueued; n != int64(1+ticks) || len(lines(about)) != 1 {
+				t.Errorf("after %v: %d ticks and the lines %q, want %d and a line %q", away, n, lines(""), 1+ticks, about)
+			}
+			b.after(2 * time.Minute)
+			if got := lines(about); len(got) != 1 || !strings.HasSuffix(got[0], ":02:00Z are left out: they are too late") {
+				t.Errorf("after %v: got the lines %q, want no other for ticks in time", away, got)
+			}
+		})
+	}
 }
 
 func TestAReplacedScheduleKeepsItsLastTick(t *testing.T) {

@@ -307,6 +307,11 @@ func (l *lifeLog) skippedTick(cursor storage.Ref, n int) {
 	l.info(fmt.Sprintf("schedule %s: %d ticks are left out by a middleware", schedule.Name(cursor), n))
 }
 
+func (l *lifeLog) missedTicks(cursor storage.Ref, first time.Time) {
+	l.info(fmt.Sprintf("schedule %s: ticks since %s are left out: they are too late",
+		schedule.Name(cursor), first.UTC().Format(time.RFC3339)))
+}
+
 func (l *lifeLog) damagedSchedule(cursor storage.Ref, err error) {
 	l.error(fmt.Sprintf("schedule %s is damaged and stands still until a runner declares it anew: %s",
 		schedule.Name(cursor), brief(err)))

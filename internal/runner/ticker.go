@@ -123,8 +123,9 @@ func (t *ticker) queued() int {
 type tick struct {
 	cursor  *storage.Task
 	tx      storage.Tx
-	refused error // why its tasks are left out
-	skipped int   // how many of them a middleware left out
+	refused error     // why its tasks are left out
+	skipped int       // how many of them a middleware left out
+	missed  time.Time // the first tick that SkipMissed leaves out, zero for none
 }
 
 // tick enqueues the tasks of due cursors and moves the cursors on, each cursor in one step.
@@ -166,6 +167,10 @@ func (s *schedules) prepare(ctx context.Context, k *keeping, due *dueCursor) (t 
 	if err != nil {
 		s.log.trouble("schedule "+schedule.Name(c.Ref), err)
 		return t, false
+	}
+	if first := c.Cursor.Next; declaration.CatchUp == schedule.SkipMissed && !next.Equal(first) &&
+		(len(moments) == 0 || moments[0].After(first)) {
+		t.missed = first
 	}
 	moved := *c.Cursor
 	moved.Next = next
@@ -263,5 +268,8 @@ func (l *lifeLog) ticked(t *tick) {
 	}
 	if t.skipped > 0 {
 		l.skippedTick(t.cursor.Ref, t.skipped)
+	}
+	if !t.missed.IsZero() {
+		l.missedTicks(t.cursor.Ref, t.missed)
 	}
 }

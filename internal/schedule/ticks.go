@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// These are the policies of cursors, as storages keep them: for ticks that were missed while no
-// runner lived, and for ticks whose task would overlap an earlier one.
+// These are the policies of cursors, as storages keep them: for ticks that were missed, and for ticks
+// whose task would overlap an earlier one.
 const (
 	SkipMissed  = "skip"
 	OneMissed   = "one"
