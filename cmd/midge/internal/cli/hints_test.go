@@ -139,3 +139,18 @@ func TestAQueueThatIsNamedTwiceIsListedOnce(t *testing.T) {
 		t.Errorf("got %+v, want each schedule once", got)
 	}
 }
+
+// TestAScheduleIsTakenByItsWholeName removes a schedule whose name is that of another one behind a prefix.
+func TestAScheduleIsTakenByItsWholeName(t *testing.T) {
+	r := newRig(t)
+	for _, name := range []string{"x", storage.CursorPrefix + "x"} {
+		d := storage.Declaration{Spec: "every 1h0m0s", CatchUp: "one", Hash: "h"}
+		r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: storage.CursorPrefix + name}, Kind: "x", Cursor: &storage.Cursor{
+			Next: r.now.Add(time.Hour), Declaration: d.Encode(),
+		}})
+	}
+	got := r.run("schedule rm --yes mail/cursor.x")
+	if left := r.run("schedule ls -o ids"); got.code != Done || left.out != "mail/x\n" {
+		t.Errorf("got %+v, and %q is left, want mail/x", got, left.out)
+	}
+}

@@ -219,7 +219,7 @@ func planOf(t storage.Task, tickers *storage.Tickers) plan {
 // cursorOf parses the name of a schedule as schedule ls prints it: its queue and its own name.
 func cursorOf(text string) (storage.Ref, error) {
 	queue, name, ok := strings.Cut(text, "/")
-	ref := storage.Ref{Queue: queue, ID: storage.CursorPrefix + strings.TrimPrefix(name, storage.CursorPrefix)}
+	ref := storage.Ref{Queue: queue, ID: storage.CursorPrefix + name} // a name may begin with the prefix too
 	if !ok || storage.CheckRef(ref) != nil {
 		return storage.Ref{}, storage.Invalid("schedule", text, "queue/name, as midge schedule ls prints it")
 	}
