@@ -224,26 +224,31 @@ func (s *Storage) leave(ctx context.Context, fresh []string, err error) {
 	}
 	for _, queue := range fresh {
 		if at := s.names.leave(queue); at != "" {
-			_ = s.unlist(ctx, queue, "="+at) // after an error the queue stays listed, and is empty
+			_, _ = s.unlist(ctx, queue, "="+at) // after an error the queue stays listed, and is empty
 		}
 	}
 }
 
-// forget removes a queue that was empty, without settings and unused for queueLife. It ignores errors:
-// a later Claim finds such a queue again.
+// forget removes a queue that was empty, without settings and unused for queueLife. It first takes it off
+// the list, unless a process has put it there since: then, and after an error, a later Claim finds such a
+// queue again.
 func (s *Storage) forget(ctx context.Context, queue string) {
+	if off, err := s.unlist(ctx, queue, inMicros(queueLife)); err != nil || !off {
+		return
+	}
 	args := append(laneArgs(storage.Call{}, 0), "forget")
 	reply, err := s.scripts.configure.list(ctx, s.client, s.keys.of(queue, nil), args...)
-	if err == nil && len(reply) == 3 && reply[2] == "" {
-		_ = s.unlist(ctx, queue, inMicros(queueLife))
+	if err == nil && len(reply) == 3 && reply[2] != "" {
+		s.relist(ctx, []string{queue}) // it has been used since
 	}
 }
 
-// unlist takes a queue off the list, unless it was used since; forget.lua explains the argument.
-func (s *Storage) unlist(ctx context.Context, queue, since string) error {
+// unlist takes a queue off the list, unless it was used since; forget.lua explains the argument. It reports
+// whether the queue is off the list.
+func (s *Storage) unlist(ctx context.Context, queue, since string) (off bool, err error) {
 	s.names.drop(queue)
-	_, err := s.scripts.forget.run(ctx, s.client, s.listKeys(), queue, since)
-	return err
+	reply, err := s.scripts.forget.run(ctx, s.client, s.listKeys(), queue, since)
+	return reply == int64(1), err
 }
 
 // Configure changes the settings of a queue. With Settings.Remove it removes the queue, or returns
@@ -321,7 +326,7 @@ func (s *Storage) configure(
 // unlistRemoved takes a queue that was removed off the list, and puts it back if it exists again: another
 // process may have filled and registered it since, which matters most where the removal is repeated.
 func (s *Storage) unlistRemoved(ctx context.Context, queue string) error {
-	if err := s.unlist(ctx, queue, ""); err != nil {
+	if _, err := s.unlist(ctx, queue, ""); err != nil {
 		return err
 	}
 	mark, err := heed(ctx, &s.scripts.calls, func(ctx context.Context) ([]any, error) {

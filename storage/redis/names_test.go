@@ -303,3 +303,45 @@ func TestARepeatedRemovalListsAQueueThatIsThereAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestAnAbandonedQueueLeavesTheList, although another process has put it on the list later than a step has noted its
+// use, or every minute for a Tx that is refused.
+func TestAnAbandonedQueueLeavesTheList(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		s, server := openMini(t)
+		now := time.Now()
+		server.SetTime(now)
+		if _, err := s.Apply(t.Context(), storage.Call{}, insertOf("mail", "a")); err != nil {
+			t.Fatal(err)
+		}
+		other, err := Open(t.Context(), Config{Client: s.client})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = other.Close() }()
+		tx := insertOf("mail", "b")
+		if refused {
+			tx.Depends = []storage.Depend{{Ref: storage.Ref{Queue: "mail", ID: "missing"}, Version: 1}}
+		}
+		server.SetTime(now.Add(touchEvery - time.Second))
+		if _, err := other.Apply(t.Context(), storage.Call{}, tx); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range claims(t, s, 2).Fences {
+			done := storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Complete}}}
+			if _, err := s.Apply(t.Context(), storage.Call{}, done); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range queueLife / (5 * time.Minute) {
+			now = now.Add(5 * time.Minute)
+			server.SetTime(now)
+			claims(t, s, 1)
+		}
+		server.SetTime(now.Add(2 * touchEvery))
+		claims(t, s, 1)
+		if got := queuesListed(t, s); got != "" || anyKey(server) {
+			t.Errorf("refused %v: after a day there are the queues %q and the keys %v, want none", refused, got, server.Keys())
+		}
+	}
+}

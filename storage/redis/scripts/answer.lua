@@ -104,14 +104,14 @@ elseif verdict == 'N' then
     ring.settle(q)
     q.bounded = limits.bounds(q, starts)
     q.work, q.news = others and news[i] and news[i].work, others and news[i] and news[i].news
+    seal(q)
+    q.forget = news[i] and #q.plan == 0 and #q.touched == 0 and abandoned(q)
     if q.m.mark > 0 then
       set(q, 'mark', mark)
       if tonumber(ARGV[10 + i]) >= 0 and most > 0 and not q.remains and not q.bounded then
         write(q, 'ZADD', IDLE, {text(now), ARGV[#ARGV]})
       end
     end
-    seal(q)
-    q.forget = news[i] and #q.plan == 0 and #q.touched == 0 and abandoned(q)
     for _ = #parts + 2, ring.places[i] or i do parts[#parts + 1] = ';' end -- of queues that were left out
     parts[#parts + 1] = table.concat(q.ids, ',') .. ';'
   end
