@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -40,6 +41,39 @@ func testCompiles(t *testing.T, address string) {
 		spare := strings.Repeat("local spare ", spareLocals)
 		if err := client.Eval(t.Context(), spare+"do return 1 end "+sc.source, nil).Err(); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// stringCompared matches an order between two values of which one is a string by its name in the scripts.
+var stringCompared = regexp.MustCompile(
+	`(?:^|[^-+*/%#.\w ]|\b(?:and|or|not|if|while|until|return)|[=(] ) ?(?:` + stringNames + `) [<>]` +
+		`|[<>]=? (?:` + stringNames + `)(?:$|[^.\w(\[ ]| (?:and|or|then|do)\b)`)
+
+const stringNames = `ARGV\[[^\]]+\]|[ab]\[2\]|id|key|kind|line|member|name|past|fence|group`
+
+// TestNoScriptOrdersStrings with Lua's own operators, which go by the locale of the server: ring.before compares bytes,
+// as Redis sorts members.
+func TestNoScriptOrdersStrings(t *testing.T) {
+	for _, wrong := range []string{"return id <= ARGV[4]", "x == y and a[2] < b[2]", "if id > last then"} {
+		if !stringCompared.MatchString(wrong) {
+			t.Errorf("%q passes", wrong)
+		}
+	}
+	files, err := sources.ReadDir("scripts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := sources.ReadFile("scripts/" + file.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			code, _, _ := strings.Cut(line, "--")
+			if stringCompared.MatchString(code) {
+				t.Errorf("%s orders strings: %s", file.Name(), line)
+			}
 		}
 	}
 }

@@ -25,7 +25,7 @@ local function behind(key)
   while low < high do
     local middle = floor((low + high) / 2)
     local id = call('ZRANGE', key, middle, middle)[1]
-    local before = id and not PLACED[ARGV[1]] and id <= ARGV[4]
+    local before = id and not PLACED[ARGV[1]] and not ring.before(ARGV[4], id)
     if id and PLACED[ARGV[1]] then -- no arithmetic on places: a damaged one may be too large
       local at, last = number(id, 1, PLACE), tonumber(ARGV[4]) or 0
       before = at < last or at == last and not newest
@@ -54,8 +54,10 @@ local function page(st)
 end
 
 local function before(a, b)
-  local x, y = tonumber(a[3]), tonumber(b[3])
-  return x < y or x == y and a[2] < b[2]
+  local x, y = a[3], b[3]
+  if x ~= y then x, y = tonumber(x), tonumber(y) end
+  if x ~= y then return x < y end
+  return ring.before(a[2], b[2])
 end
 
 local MOSTLOOKED = 4 * MOSTVOID -- how many members of groups, or entries of the line, a page looks at
@@ -69,7 +71,7 @@ local function pending()
     local ids, _, _, had = members(q, group)
     looked = looked + had
     for _, id in ipairs(ids) do
-      if id > ARGV[4] or tonumber(score) ~= tonumber(ARGV[3]) then list[#list + 1] = {'p', id, score} end
+      if ring.before(ARGV[4], id) or tonumber(score) ~= tonumber(ARGV[3]) then list[#list + 1] = {'p', id, score} end
     end
   end
   local from = behind(key)
@@ -109,7 +111,7 @@ local function line(list)
     for i, id in ipairs(ids) do
       number = first + at + i - 1
       looked = looked + 1
-      if id and (not after or number > after or number == after and id > ARGV[4]) then
+      if id and (not after or number > after or number == after and ring.before(ARGV[4], id)) then
         n = n + 1
         list[#list + 1] = {'l', id, text(number)}
       end

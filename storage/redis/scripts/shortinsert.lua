@@ -71,7 +71,7 @@ mark = mark - mark % 256 + g
 local known, list = call('HMGET', K[LANES], unpack(fields)), {}
 for i = 1, calls do
   local past, seq = known[i] and string.match(known[i], '^%d+'), seqs[i]
-  if not past or #past > #seq or #past == #seq and past >= seq then return nil end
+  if not past or tonumber(past) >= tonumber(seq) then return nil end
   list[2 * i - 1], list[2 * i] = fields[i], seq .. ':' .. outcomes[i]
 end
 for i = leads + A[5] + 1, leads + A[5] + 2 * befores, 2 do
