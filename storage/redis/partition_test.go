@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
@@ -351,6 +352,37 @@ func TestPausesThatAreOverHideNoPartition(t *testing.T) {
 	want := []string{"Z0 true true", "b21 false true", "d0 true true", "é0 true false"}
 	if !slices.Equal(got, want) {
 		t.Errorf("listed %q, want %q", got, want)
+	}
+}
+
+// TestAPageOfPartitionsLooksAtABoundedNumber: of more partitions whose pauses are over it reads some, and Next names the
+// last of these.
+func TestAPageOfPartitionsLooksAtABoundedNumber(t *testing.T) {
+	s, _, session := tended(t)
+	forever := storage.Settings{Partition: "z", Pause: &storage.Pause{On: true}}
+	if err := session.Configure(t.Context(), "mail", forever); err != nil {
+		t.Fatal(err)
+	}
+	var over []goredis.Z
+	for i := range 2500 {
+		over = append(over, goredis.Z{Score: 2 * never, Member: fmt.Sprintf("q%04d", i)})
+	}
+	if err := s.client.ZAdd(t.Context(), s.keys.key("mail", ringKey), over...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, query := range []storage.PartitionsQuery{{Limit: 1}, {Limit: 1000}} {
+		var read []string
+		for query.Queue = "mail"; len(read) == 0 || query.After != ""; {
+			page, err := s.Partitions(t.Context(), query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			query.After = page.Next
+			read = append(read, fmt.Sprint(len(page.Partitions), page.Next))
+		}
+		if want := []string{"01000", "02001", "1"}; !slices.Equal(read, want) {
+			t.Errorf("limit %d: read %q, want %q", query.Limit, read, want)
+		}
 	}
 }
 

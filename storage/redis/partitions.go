@@ -8,7 +8,7 @@ import (
 )
 
 // Partitions lists the partitions of a queue of which the storage has something, in one script call. Next
-// is the key of the page's last partition.
+// is the key of the last partition at which the call has looked.
 func (s *Storage) Partitions(
 	ctx context.Context, query storage.PartitionsQuery,
 ) (storage.PartitionsPage, error) {
@@ -26,7 +26,7 @@ func (s *Storage) Partitions(
 		return page, wrap(action, err)
 	}
 	v := values(list)
-	now, more, come := v.number(), v.number() > 0, int64(0)
+	now, next, come := v.number(), v.text(), int64(0)
 	if v.number() == 0 {
 		come = now
 	}
@@ -42,8 +42,6 @@ func (s *Storage) Partitions(
 	if v.bad {
 		return storage.PartitionsPage{}, wrap(action, errReply)
 	}
-	if more {
-		page.Next = page.Partitions[len(page.Partitions)-1].Key
-	}
+	page.Next = next
 	return page, nil
 }

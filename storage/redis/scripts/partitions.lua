@@ -2,14 +2,16 @@
 --
 -- KEYS  the keys of the queue (keys.go)
 -- ARGV  1 key of one partition, "" for all, 2 the last key of the page before, "" for the first page, 3 page size
--- Returns  {now, 1 if there are more partitions, else 0, 1 during a wait of the clock, else 0, the limit of the
---       operator and the declared one, "" for none, then for each partition: its key, how many tasks stand in its
+-- Returns  {now, the last key that the page has looked at if there are more partitions, else "", 1 during a wait of the
+--       clock, else 0, the limit of the operator and the declared one, "" for none, then for each partition: its key, how many tasks stand in its
 --       line, and what the side hash has of it, "" for nothing (ring.lua)}
 
 local q = openall(1)[1]
 local most = tonumber(ARGV[3])
 local HEAD = 5 -- the values before the partitions
-local reply = {text(now), 0, q.m.jumped > 0 and 1 or 0, aside(q, rate.OPERATOR) or '', aside(q, rate.DECLARED) or ''}
+local MOSTLOOKED = 1001 -- how many partitions a page looks at: one more than the largest page has
+local looked, last = 0, ''
+local reply = {text(now), '', q.m.jumped > 0 and 1 or 0, aside(q, rate.OPERATOR) or '', aside(q, rate.DECLARED) or ''}
 
 -- unready returns a function that returns the key of the next partition behind a key that is not among the ready ones,
 -- false behind the last, and goes on to the one after it if on is set. They stand in the order of their keys at the end of the ring.
@@ -32,20 +34,27 @@ local function unready(after)
   end
 end
 
--- tell adds a partition to the reply, unless it has no tasks and all else of it is over.
+-- tell adds a partition to the reply, unless it has no tasks and all else of it is over. It returns true if the page ends
+-- before the partition.
 local function tell(key)
+  if looked == MOSTLOOKED then
+    reply[2] = last
+    return true
+  end
+  looked = looked + 1
   local line = 'p' .. key
   local size, v = call('ZLEXCOUNT', q[LINES], ring.whole(line)), aside(q, ring.field(line))
   local paused, rest, running, starts, own = ring.unpacked(v)
   local each = own ~= '' and rate.own(own) or rate.each(q)
   local rated = each and each.n > 0 and starts ~= ''
   local list = rated and rate.unpacked(starts, each.per, rate.last(each.per), q.m.jumped > 0) or {}
-  if size == 0 and paused <= now and rest <= now and running + #list + #own == 0 then return end
-  if #reply >= HEAD + 3 * most then
-    reply[2] = 1
+  local over = size == 0 and paused <= now and rest <= now and running + #list + #own == 0
+  if not over and #reply >= HEAD + 3 * most then
+    reply[2] = last
     return true
   end
-  for _, x in ipairs({key, text(size), v or ''}) do reply[#reply + 1] = x end
+  last = key
+  for _, x in ipairs(over and {} or {key, text(size), v or ''}) do reply[#reply + 1] = x end
 end
 
 if ARGV[1] ~= '' then
