@@ -217,15 +217,15 @@ func laneArgs(call storage.Call, i int) []any {
 }
 
 // needsRoom reports whether a full Redis has to refuse a Tx. It has to accept every Tx that settles
-// tasks, even if their follow-ups take memory.
+// tasks, even if their follow-ups take memory, and changes that only remove something from a record.
 func needsRoom(tx *storage.Tx) bool {
 	if len(tx.Settles) > 0 {
 		return false
 	}
 	for i := range tx.Changes {
 		ch := &tx.Changes[i]
-		if ch.Encoding != "" || ch.Headers != nil || ch.Cost != nil || ch.Cursor != nil || ch.Queue != "" ||
-			ch.Partition != nil {
+		if ch.Encoding != "" || len(ch.Headers) > 0 || ch.Cost != nil && *ch.Cost != 0 || ch.Cursor != nil ||
+			ch.Queue != "" || ch.Partition != nil && *ch.Partition != "" {
 			return true
 		}
 	}

@@ -1,6 +1,10 @@
 package redis
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/midgehq/midge/storage"
+)
 
 // TestARedisThatEvictsNothingOfMidgeIsFull: with a policy that evicts only keys with a time to live, a write is
 // refused although the policy is no noeviction.
@@ -18,6 +22,28 @@ func TestARedisThatEvictsNothingOfMidgeIsFull(t *testing.T) {
 		info := map[string]string{"maxmemory": "1000000", "used_memory": "1000001", "maxmemory_policy": c.policy}
 		if why, told := fullness(info, c.refused); (why != "") != c.want || !told {
 			t.Errorf("%s, refused %v: got %q, %v; want full to be %v", c.policy, c.refused, why, told, c.want)
+		}
+	}
+}
+
+// TestAFullRedisTakesAChangeThatFreesMemory: it removes all headers, the cost or the partition.
+func TestAFullRedisTakesAChangeThatFreesMemory(t *testing.T) {
+	cost, key, none := storage.Cost(2), "k", ""
+	var one storage.Cost
+	for i, c := range []struct {
+		change storage.Change
+		want   bool
+	}{
+		{storage.Change{Headers: map[string]string{"a": "b"}}, true},
+		{storage.Change{Headers: map[string]string{}, Now: true}, false},
+		{storage.Change{Cost: &cost}, true},
+		{storage.Change{Cost: &one}, false},
+		{storage.Change{Partition: &key}, true},
+		{storage.Change{Partition: &none}, false},
+		{storage.Change{Partition: &none, Encoding: "json"}, true},
+	} {
+		if got := needsRoom(&storage.Tx{Changes: []storage.Change{c.change}}); got != c.want {
+			t.Errorf("change %d: got %v, want %v", i, got, c.want)
 		}
 	}
 }

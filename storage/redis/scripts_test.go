@@ -21,6 +21,7 @@ import (
 var keysOfAQueue = []string{
 	"meta", "tasks", "pending", "side", "unique", "windows", "waiting", "suspects", "scheduled", "retry",
 	"leases", "completed", "cancelled", "dead", "cursors", "damaged", "claims", "line", "voids", "lines",
+	"idle", "ring",
 }
 
 // keysOfAllQueues are the keys that all queues of a server share.
@@ -65,6 +66,35 @@ func TestScriptsChangeNothingWhereTheyFail(t *testing.T) {
 				t.Errorf("got %+v, %v, want %s of another type counted as damaged", stats, err, broken)
 			}
 		})
+	}
+}
+
+// TestAClaimThatFailsHandsNoCursorOut: a key of another type makes it fail before it maintains the queue.
+func TestAClaimThatFailsHandsNoCursorOut(t *testing.T) {
+	for _, key := range []string{"midge:{main}:idle", "midge:{main}:ring", "midge:{*}:opened", "midge:{*}:lanes"} {
+		server := miniredis.RunT(t)
+		store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		w := newWorld(t, store)
+		paused := storage.Settings{Partition: "p", Pause: &storage.Pause{On: true}}
+		if err := w.session.Configure(t.Context(), "main", paused); err != nil {
+			t.Fatal(err)
+		}
+		server.Del(key)
+		if err := server.Set(key, "of another type"); err != nil {
+			t.Fatal(err)
+		}
+		before := dump(t, server)
+		claimed, err := storage.NewSession(store, -1).Claim(t.Context(), claimOf(5))
+		if err != nil || len(claimed.Tasks)+len(claimed.Ticks) > 0 {
+			t.Errorf("%s: got %+v, %v, want nothing", key, claimed, err)
+		}
+		if after := dump(t, server); !reflect.DeepEqual(before, after) {
+			t.Errorf("%s: the claim has changed\n%s", key, difference(before, after))
+		}
 	}
 }
 

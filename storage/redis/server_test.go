@@ -119,6 +119,12 @@ func TestFullRedisRefusesInsertsAndDrains(t *testing.T) {
 		t.Fatal(err)
 	}
 	fill(t, session, 2000, nil)
+	later := insertOf("later")
+	later.Delay, later.Headers = time.Hour, map[string]string{storage.DueHeader: "1h"}
+	placed, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{later}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	do(t, server, "CONFIG", "SET", "maxmemory", "1")
 	_, err = session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{insertOf("refused")}})
 	if !errors.Is(err, storage.ErrFull) || errors.Is(err, storage.ErrUnknown) {
@@ -152,7 +158,11 @@ func TestFullRedisRefusesInsertsAndDrains(t *testing.T) {
 	if err := session.DeleteTask(t.Context(), refOf("id8")); err != nil {
 		t.Errorf("delete: %v", err)
 	}
-	if got, want := drain(t, session), 2000-2+1; got != want {
+	now := storage.Change{Ref: refOf("later"), Version: placed.Inserted[0].Version, Now: true, Headers: map[string]string{}}
+	if _, err := session.ApplyOne(t.Context(), storage.Tx{Changes: []storage.Change{now}}); err != nil {
+		t.Errorf("run now: %v", err)
+	}
+	if got, want := drain(t, session), 2000-2+1+1; got != want {
 		t.Errorf("drained: got %d, want %d", got, want)
 	}
 }

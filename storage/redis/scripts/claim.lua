@@ -95,7 +95,8 @@ local function upkeep()
     if q.m.jumped == 0 and (q.m.soon <= now or #ring.overlong(q) > 0) then
       -- Keys of a wrong type fail here, before this step, and not in the step after it.
       for _, key in ipairs({TASKS, PENDING, SIDE, CLAIMS, DAMAGED}) do call('HLEN', q[key]) end
-      for _, key in ipairs({WAITING, SUSPECTS, LINES, LEASES, VOIDS}) do call('ZCARD', q[key]) end
+      for _, key in ipairs({WAITING, SUSPECTS, LINES, LEASES, VOIDS, IDLE}) do call('ZCARD', q[key]) end
+      call('ZCARD', queues[1][OPENED])
       if q.m.lines < 0 then call('ZCARD', q[RING]) end
       call('LLEN', q[LINE])
       if ARGV[10 + i] ~= MAXNONE then named(q) end -- before forsake, which spares kinds that were named
