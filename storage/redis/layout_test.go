@@ -8,6 +8,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -170,4 +171,68 @@ func TestPartsOfALaterVersionSurvive(t *testing.T) {
 	if record[1]&128 == 0 || record[2]&(hasMore+64) != hasMore+64 || record[headerSize+placeSize:headerSize+placeSize+len(parts)] != parts {
 		t.Errorf("the parts are gone: %q", record)
 	}
+}
+
+// TestManyRecordsOfALaterVersionSetNoMore: a claim that meets nothing else has nothing left to do, although its batches
+// of maintenance, and what it reads of a line, are smaller than what stands there.
+func TestManyRecordsOfALaterVersionSetNoMore(t *testing.T) {
+	var zero storage.Outcome
+	for name, outcome := range map[string]storage.Outcome{
+		"waiting": zero, "partition": zero, "scheduled": zero, "pending": zero, "retry": storage.Fail,
+		"completed": storage.Complete, "declined": storage.Decline, "declined beside a partition": storage.Decline,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, server := openMini(t)
+			session := storage.NewSession(s, testserver.Patience)
+			at := time.Now()
+			server.SetTime(at)
+			if name == "declined beside a partition" {
+				paused := storage.Settings{Partition: "z", Pause: &storage.Pause{On: true}}
+				if err := session.Configure(t.Context(), "mail", paused); err != nil {
+					t.Fatal(err)
+				}
+			}
+			const many = 700
+			var ins, outs []storage.Tx
+			for i := range many {
+				tx := insertOf("mail", fmt.Sprint("a", i))
+				tx.Inserts[0].Keep.For = time.Minute
+				tx.Inserts[0].Delay = map[string]time.Duration{"scheduled": time.Minute}[name]
+				tx.Inserts[0].Partition = map[string]string{"partition": "p"}[name]
+				ins = append(ins, tx)
+			}
+			insertAll(t, session, ins...)
+			for outcome != zero && len(outs) < many || name == "pending" && len(outs) == 0 {
+				for _, f := range knowing(t, session, many, "other").Fences {
+					outs = append(outs, settleOf(f, outcome))
+				}
+			}
+			if outcome != zero {
+				insertAll(t, session, outs...)
+			}
+			for i := range many {
+				alter(server, fmt.Sprint("a", i), 0, 1)
+			}
+			server.SetTime(at.Add(2 * time.Minute))
+			var more []bool
+			for range 3 {
+				more = append(more, knowing(t, session, 10, "job").More)
+			}
+			if more[2] {
+				t.Errorf("More of the claims is %v, want false in the end", more)
+			}
+		})
+	}
+}
+
+// knowing claims up to most tasks of mail for a runner that knows one kind.
+func knowing(t *testing.T, session *storage.Session, most int, kind string) storage.Claimed {
+	t.Helper()
+	req := asking(storage.Call{}, most, "mail")
+	req.Kinds = []string{kind}
+	c, err := session.Claim(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }

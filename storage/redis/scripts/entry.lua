@@ -314,12 +314,12 @@ end
 
 -- setapart moves a damaged record to the hash damaged, so that no step meets it again. A member of a set
 -- that has no record is kept there under its own name, because the task that it stood for cannot be
--- found. A record of a later version stays where it is, and q.later tells that work is left for processes
+-- found. A record of a later version stays where it is, and q.later counts those that are left for processes
 -- that know it.
 -- h is nil where the side hash keeps nothing of the task.
 local function setapart(q, e, h)
   if later(e.rec) then
-    q.later = true
+    q.later = (q.later or 0) + 1
     return
   end
   q.apart[#q.apart + 1] = e.rec and e.id or e.member or e.id

@@ -10,10 +10,11 @@ local left = BATCH -- how many items are left of the batch
 local share = 0 -- how many of them one kind of maintenance may use in one queue
 local more = false -- whether maintenance is left over
 local ticked = 0 -- the bytes of the cursors at which tick has looked, in all queues
+local met = 0 -- how many items were found
 
 -- spend notes that n items were found, in a list that was limited to share.
 local function spend(n)
-  left = left - n
+  left, met = left - n, met + n
   if n >= share then more = true end
 end
 
@@ -468,7 +469,9 @@ function maintain(q, i, queues)
   for _, chore in ipairs({promote, ring.rest, recover, tick, forsake, trim}) do
     if chore == recover then left, before = before, left - before end
     share = max(floor(left / (queues - i + 1)), 2)
+    local had, n, later = more, met, q.later or 0
     chore(q, queues)
+    if met > n and met - n == (q.later or 0) - later then more = had end -- the next claim would meet the same tasks
     if chore == recover then left = max(left + before, 0) end
   end
   local at = q.m.reindex

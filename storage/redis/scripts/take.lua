@@ -128,7 +128,7 @@ end
 local function fate(q, c, rec)
   if not c.id then return 'void' end
   if later(rec) then -- left to processes that know the format; this caller is not told of work here
-    q.later, q.out = true, q.out + 1
+    q.later, q.out = (q.later or 0) + 1, q.out + 1
     return 'passed'
   end
   if not rec or #rec < HEADER or byte(rec, 1) ~= FORMAT or c.id == '' then -- '' is the field of PAD
@@ -251,6 +251,7 @@ end
 -- own.finish plans the removal of the tasks that were taken.
 function own.finish(q, o)
   q.short = o.void > 0 and o.known < NEVER
+  if q.later and not o.took then q.cut = false end -- another claim would meet the same tasks
   write(q, 'ZREM', WAITING, o.gone.w)
   write(q, 'ZREM', SUSPECTS, o.gone.z)
   write(q, 'ZREM', LINES, o.gone.k)
