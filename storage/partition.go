@@ -29,8 +29,8 @@ type PartitionsQuery struct {
 	Limit int
 }
 
-// PartitionsPage is a page of partitions. Next is "" on the last page alone; a page before it may have fewer partitions
-// than it may have, or none.
+// PartitionsPage is a page of partitions. Next is "" on the last page alone. A page before it may have fewer
+// partitions than were asked for, or none.
 type PartitionsPage struct {
 	Partitions []PartitionStats
 	Next       string
