@@ -127,6 +127,39 @@ func TestARenamedFieldIsReadAndStaysUnique(t *testing.T) {
 	})
 }
 
+type (
+	tagged    struct{ V []mistagged }
+	mistagged struct {
+		To string `midge:"wsa=Recipient"`
+	}
+	wired   struct{ Done chan int }
+	calling struct{ V map[string]func() }
+	dialled struct{ V []struct{ Phase complex64 } }
+)
+
+func (dialled) Options() midge.Options { return midge.Options{Encoding: midge.JSON} }
+
+// refusedAlike reports an error unless a runner and a client refuse a job with one *InvalidError.
+func refusedAlike[J any](b *bench, want string) {
+	invalid, same := (*midge.InvalidError)(nil), (*midge.InvalidError)(nil)
+	runner, err := midge.NewRunner(b.store, midge.RunnerConfig{})
+	must(err)
+	err = midge.Handle(runner, func(context.Context, J) error { return nil })
+	_, err2 := b.client.Enqueue(b.ctx, *new(J))
+	if !errors.As(err, &invalid) || !errors.As(err2, &same) || *invalid != *same || !strings.Contains(err.Error(), want) {
+		b.Errorf("%T: Handle got %v, Enqueue got %v; want one *InvalidError with %q", *new(J), err, err2, want)
+	}
+}
+
+func TestATypeThatCannotBeStoredIsRefusedAtRegistration(t *testing.T) {
+	bubble(t, func(b *bench) {
+		refusedAlike[tagged](b, "tag midge of midge_test.mistagged.To \"wsa=Recipient\"")
+		refusedAlike[wired](b, "field Done of midge_test.wired")
+		refusedAlike[calling](b, "field V[] of midge_test.calling")
+		refusedAlike[dialled](b, "field V[].Phase of midge_test.dialled")
+	})
+}
+
 // twins has a field whose earlier name is also the name of another field.
 type twins struct {
 	A string `midge:"was=B"`

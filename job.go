@@ -205,14 +205,15 @@ type Encoding string
 // within the job, and in lists and maps of them. Older programs know nothing of the tag:
 // docs/deploying.md has the order in which a rename is safe while both run. A runner logs stored
 // fields that the job does not have, once for each kind and field; it checks the first 256 tasks of
-// a kind, and one in 64 of the others.
+// a kind, and one in 64 of the others. A tag that is anything else, such as `midge:"wsa=to"`, or stands at a
+// field that is not stored, is an *[InvalidError].
 //
 // A value comes back as it was, or is refused before any I/O. A type is refused, by an
 // *[InvalidError] that names the field, if a field of it has only unexported fields and no methods
 // that its encoding calls; if a method promoted from an embedded type hides other fields; if two
 // fields have one name; if the option omitempty of MessagePack would leave out values that are not
 // empty, because their type hides its content and has no method IsZero; or if a field cannot be
-// decoded, as an interface with methods. Unexported fields, empty structs and fields with the tag
+// decoded, as an interface with methods, or encoded, as a channel or a function. Unexported fields, empty structs and fields with the tag
 // "-" are left out. The same holds for a value in a field of type any, for results, checkpoints and
 // progress; these accept a nil interface with methods. A value that contains itself, is nested
 // deeper than 100 levels, has a map with two keys that are stored alike, an embedded pointer to a

@@ -8,13 +8,45 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// CheckRenames refuses an earlier name that is also a name of another field of its struct in an encoding. The
-// struct is the job type or within it.
+// CheckRenames refuses, in the job type and the structs within it, a tag that names no earlier name, and an
+// earlier name that is also a name of another field of its struct in an encoding.
 func (p Parameters) CheckRenames(encoding string) error {
 	if bad := p.shape(encoding, reflect.Zero(p.typ).Interface()).clashes; bad != nil {
 		return bad.whole
 	}
 	return nil
+}
+
+// wrongTag returns the problem of a struct with a tag that has no effect.
+func (s *shape) wrongTag() *problem {
+	if s.typ.Kind() != reflect.Struct || s.encodes && s.decodes { // such a type reads its fields itself
+		return nil
+	}
+	for f := range s.typ.Fields() {
+		tag, ok := f.Tag.Lookup("midge")
+		if !ok {
+			continue
+		}
+		want, names := "", earlier(f)
+		switch {
+		case len(names) <= strings.Count(tag, ","): // some part of it is no name
+			want = "only earlier names of the field, such as `midge:\"was=oldest,was=old\"`"
+		case names[len(names)-1] == nameOf(f, MessagePack) && names[len(names)-1] == nameOf(f, JSON):
+			want = "another name at the end: the field has this one"
+		case !s.hasField(MessagePack, f) && !s.hasField(JSON, f):
+			want = "no earlier names of a field that is not stored under a name of its own"
+		default:
+			continue
+		}
+		return &problem{whole: storage.Invalid("tag midge of "+s.typ.String()+"."+f.Name, tag, "%s", want)}
+	}
+	return nil
+}
+
+// hasField reports whether an encoding writes a field of a struct under its name.
+func (s *shape) hasField(encoding string, f reflect.StructField) bool {
+	same := func(one field) bool { return slices.Equal(one.Index, f.Index) }
+	return slices.ContainsFunc(layoutOf(s.typ, encoding).fields, same)
 }
 
 // clash returns the problem of a struct in which a field has an earlier name that another field has, or had.
@@ -42,7 +74,8 @@ func (s *shape) clash(encoding string) *problem {
 // earlier returns the earlier names of a field, from its tag `midge:"was=older,was=old"`.
 func earlier(f reflect.StructField) (names []string) {
 	for part := range strings.SplitSeq(f.Tag.Get("midge"), ",") {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(part), "was="); ok && name != "" {
+		name, ok := strings.CutPrefix(strings.TrimSpace(part), "was=")
+		if ok && name != "" && !strings.HasPrefix(name, " ") {
 			names = append(names, name)
 		}
 	}

@@ -438,3 +438,47 @@ func TestAnEarlierNameIsNoOtherFields(t *testing.T) {
 		}
 	}
 }
+
+// TestATagWithoutEffectIsRefused: a mistyped tag would otherwise leave the field empty.
+func TestATagWithoutEffectIsRefused(t *testing.T) {
+	wrong := func(tag string) any {
+		return reflect.Zero(reflect.StructOf([]reflect.StructField{
+			{Name: "A", Type: reflect.TypeFor[int](), Tag: reflect.StructTag(tag)},
+		})).Interface()
+	}
+	all := map[string]any{
+		"unexported": struct {
+			a int `midge:"was=B"`
+		}{},
+		"left out": struct {
+			A int `json:"-" midge:"was=B" msgpack:"-"`
+		}{},
+		"embedded": struct {
+			Beside `midge:"was=Base"`
+		}{},
+	}
+	for _, tag := range []string{"wsa=C", "was=", "was", "was = C", "was= C", "C", "", "was=A", "was=B,was=A", "was=B,", ",was=B",
+		"was=B,,was=C", "was=B,C", "Was=B", "was=B;was=C,", "-"} {
+		all[tag] = wrong(fmt.Sprintf("midge:%q", tag))
+	}
+	for name, v := range all {
+		typ := reflect.TypeOf(v)
+		for _, typ := range []reflect.Type{typ, reflect.StructOf([]reflect.StructField{{Name: "V", Type: reflect.SliceOf(typ)}})} {
+			for _, encoding := range []string{MessagePack, JSON} {
+				invalid, err := (*storage.InvalidError)(nil), ParametersOf(typ).CheckRenames(encoding)
+				if !errors.As(err, &invalid) || !strings.Contains(invalid.What, "tag midge of ") ||
+					strings.Contains(err.Error(), "no other field") {
+					t.Errorf("%s, %s: got %v, want an *InvalidError that names the tag", name, encoding, err)
+				}
+			}
+		}
+	}
+	for _, v := range []any{wrong(`json:"a" midge:"was=A"`), wrong(`midge:"was=B, was=C"`), wrong(`midge:"was=A,was=B"`), wrong(`json:"-" midge:"was=B"`), struct {
+		Beside `json:"b" midge:"was=Base"`
+	}{}} {
+		p := ParametersOf(reflect.TypeOf(v))
+		if err := errors.Join(p.CheckRenames(MessagePack), p.CheckRenames(JSON)); err != nil {
+			t.Errorf("%T: got %v, want nil", v, err)
+		}
+	}
+}

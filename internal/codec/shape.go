@@ -99,7 +99,9 @@ func makeShape(encoding string, typ reflect.Type) *shape {
 		root.lost, root.refused = endless, endless
 		return root
 	}
-	root.clashes = root.find((*shape).parts, func(s *shape) *problem { return s.clash(encoding) })
+	root.clashes = root.find((*shape).parts, func(s *shape) *problem {
+		return cmp.Or(s.wrongTag(), s.clash(encoding))
+	})
 	root.lost = cmp.Or(
 		root.find((*shape).written, func(s *shape) *problem { return s.own(encoding) }),
 		root.find((*shape).read, (*shape).unsettable))
