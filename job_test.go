@@ -258,7 +258,7 @@ type misdeclared struct{}
 
 func (misdeclared) Options() *Options { return nil }
 
-type unencodable struct{ C chan int }
+type unencodable struct{ C any }
 
 func TestWhatWouldBePassedOverIsRefused(t *testing.T) {
 	var invalid *InvalidError

@@ -101,16 +101,7 @@ func (p Parameters) Check(encoding string) error {
 // CheckType returns an *InvalidError if a type shows that its values do not come back as they were, or
 // cannot be encoded or decoded.
 func CheckType(encoding string, typ reflect.Type) error {
-	s := shapeOf(encoding, reflect.PointerTo(typ))
-	bad := s.refused
-	switch typ.Kind() {
-	case reflect.Func, reflect.Chan, reflect.UnsafePointer, reflect.Complex64, reflect.Complex128:
-		if bad == nil && !s.elem.encodes {
-			bad = errUnsupported(typ, encoding)
-		}
-	default:
-	}
-	if bad != nil {
+	if bad := shapeOf(encoding, reflect.PointerTo(typ)).refused; bad != nil {
 		return bad.of("value", "of type "+typ.String(), typ)
 	}
 	return nil

@@ -287,6 +287,23 @@ func (s *shape) interns() *problem {
 	return nil
 }
 
+// unsupported returns why an encoding has no values of a type, apart from the parts inside it.
+func (s *shape) unsupported(encoding string) *problem {
+	switch s.typ.Kind() {
+	case reflect.Func, reflect.Chan, reflect.UnsafePointer, reflect.Complex64, reflect.Complex128:
+	case reflect.Map:
+		if s.key == nil || s.key.isKey(encoding) {
+			return nil
+		}
+	default:
+		return nil
+	}
+	if s.encodes {
+		return nil
+	}
+	return errUnsupported(s.typ, encoding)
+}
+
 // unsettable returns why a field of a struct cannot be decoded.
 func (s *shape) unsettable() *problem {
 	if s.decodes {

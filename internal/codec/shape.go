@@ -105,7 +105,9 @@ func makeShape(encoding string, typ reflect.Type) *shape {
 	root.lost = cmp.Or(
 		root.find((*shape).written, func(s *shape) *problem { return s.own(encoding) }),
 		root.find((*shape).read, (*shape).unsettable))
-	root.refused = cmp.Or(root.lost, root.find((*shape).read, func(s *shape) *problem { return s.unreadable(encoding) }))
+	root.refused = cmp.Or(root.lost,
+		root.find((*shape).read, func(s *shape) *problem { return s.unreadable(encoding) }),
+		root.find((*shape).written, func(s *shape) *problem { return s.unsupported(encoding) }))
 	return root
 }
 
