@@ -3,6 +3,7 @@ package midge_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -179,4 +180,33 @@ func TestAClockThatIsAheadForAMomentEndsNoDeadline(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestADeadlineBeforeTheMomentOfATask is refused if both are moments, and Why reports the others.
+func TestADeadlineBeforeTheMomentOfATask(t *testing.T) {
+	bubble(t, func(b *bench) {
+		at, earlier := midge.At(time.Now().Add(time.Hour)), midge.Deadline(time.Now().Add(time.Minute))
+		later := midge.Deadline(time.Now().Add(2 * time.Hour))
+		delayed := b.enqueue("delayed", midge.In(time.Hour), earlier)
+		fine := b.enqueue("fine", at, later)
+		for verb, err := range map[string]error{
+			"Enqueue":     second(b.client.Enqueue(b.ctx, work{}, at, earlier)),
+			"other order": second(b.client.Enqueue(b.ctx, work{}, earlier, at)),
+			"EnqueueAt":   second(b.client.EnqueueAt(b.ctx, time.Now().Add(time.Hour), work{}, earlier)),
+			"EnqueueMany": second(b.client.EnqueueMany(b.ctx, []midge.Item{midge.New(work{}, at, earlier)})),
+			"Change":      b.client.Change(b.ctx, fine.Ref, at, earlier),
+		} {
+			if invalid := (*midge.InvalidError)(nil); !errors.As(err, &invalid) || invalid.What != "Deadline" {
+				t.Errorf("%s: got %v, want an *InvalidError about the deadline", verb, err)
+			}
+		}
+		b.enqueue("past", midge.At(time.Now().Add(-time.Hour)), midge.Deadline(time.Now().Add(-time.Minute)))
+		for ref, expires := range map[midge.Ref]bool{delayed.Ref: true, fine.Ref: false} {
+			why, err := b.client.Why(b.ctx, ref)
+			text := why.String()
+			if must(err); !strings.Contains(text, "it is due in") || strings.Contains(text, "expires") != expires {
+				t.Errorf("got %q, want a word about the deadline: %v", why, expires)
+			}
+		}
+	})
 }

@@ -123,7 +123,9 @@ func Timeout(d time.Duration) Option {
 // Deadline sets the moment after which nobody wants the task any more, by the storage's clock.
 // After t no runner starts the job and no retry is made; the context of a running job ends at t,
 // with [ErrExpired]. The task is dead, with reason "expired", once a runner that knows its kind
-// claims it. [Client.Change] can give a task another deadline. The zero time is an *[InvalidError].
+// claims it. [Client.Change] can give a task another deadline. The zero time is an *[InvalidError], and so
+// is a t before the moment of an [At] beside it. Beside an [In], whose moment only the storage knows, such a
+// t is accepted, and [Client.Why] reports that the task will expire.
 func Deadline(t time.Time) Option {
 	return option(func(c *call) {
 		if t.IsZero() {
@@ -207,6 +209,10 @@ func (c *call) read(opts []Option) error {
 			return storage.Invalid("option", "nil", "an option")
 		}
 		o.apply(c)
+	}
+	deadline := (storage.Task{Headers: c.options.Headers}).Deadline()
+	if !deadline.IsZero() && deadline.Before(c.at) {
+		c.fail(storage.Invalid("Deadline", deadline, "a moment after that of %s, %v", c.timed, c.at))
 	}
 	return c.err
 }

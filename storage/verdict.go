@@ -61,7 +61,11 @@ func (v told) text() string {
 		return fmt.Sprintf("a runner could not decode its parameters%s; it is tried again in %s",
 			details(strings.TrimPrefix(v.Reason, ReasonUndecodable+": ")), v.in(v.Until))
 	case CauseDue:
-		return fmt.Sprintf("it is due in %s%s", v.in(v.Until), v.after())
+		late := ""
+		if !v.Deadline.IsZero() && v.Deadline.Before(v.Until) {
+			late = ", when it expires, because its deadline is earlier"
+		}
+		return fmt.Sprintf("it is due in %s%s%s", v.in(v.Until), late, v.after())
 	case CauseTicks:
 		if v.Until.IsZero() {
 			return "the schedule has no further tick"

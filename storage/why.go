@@ -102,6 +102,8 @@ type Verdict struct {
 	Since time.Time
 	// Until is when the cause ends by itself, zero where it does not, or where that is not known.
 	Until time.Time
+	// Deadline is that of the task, zero for none.
+	Deadline time.Time
 	// Runner is the runner that holds the lease. It runs on Host in process PID, where its id or heartbeat
 	// tells them. RunnerGone says that its heartbeat has expired.
 	Runner     string
@@ -177,6 +179,7 @@ func Why(ctx context.Context, store Storage, ref Ref, before ...Sample) (Verdict
 	w := whyWalk{task: t, limits: d.Limits.WithDefaults(), v: Verdict{
 		Ref: t.Ref, Kind: t.Kind, State: t.State, Partition: t.Partition, Now: d.Now,
 		Retries: t.Retries, Snoozes: t.Snoozes, Reason: t.CurrentReason(), Error: t.LastError(),
+		Deadline: t.Deadline(),
 	}}
 	if t.State.Ended() {
 		w.v.Cause, w.v.Since = CauseEnded, t.Ended
