@@ -54,6 +54,10 @@ type StepInfo struct {
 //     the other steps and the checkpoint, the task is dead, and its reason names the step. A retry would
 //     only repeat the step. The same holds for the 257th step or sleep of a task, whose f is not called.
 //
+// An invalid name, a nil f, and a type T whose values cannot be encoded or decoded, such as a channel, are
+// found before f is called. A job that returns their *[InvalidError] is retried as after any error, so that a
+// corrected program can go on with the task.
+//
 // The steps are kept as long as the task; see [StepsOf].
 func Step[T any](ctx context.Context, name string, f func(ctx context.Context) (T, error)) (T, error) {
 	var result, none T
