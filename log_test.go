@@ -468,3 +468,23 @@ func TestOneLoggerIsEnough(t *testing.T) {
 		}
 	}
 }
+
+func TestTheLogHasTheReasonOfAStepOnce(t *testing.T) {
+	for name, ends := range map[string]func(err error) error{
+		"returned": func(err error) error { return err }, "dropped": func(error) error { return nil },
+	} {
+		bubble(t, func(b *bench) {
+			logger, lines := logged()
+			b.run(midge.RunnerConfig{Logger: logger}, func(ctx context.Context, _ work) error {
+				_, err := midge.Step(ctx, "any", func(context.Context) (any, error) { return make(chan int), nil })
+				return ends(err)
+			})
+			b.enqueue("a")
+			b.after(time.Second)
+			if got := lines("is dead"); len(got) != 1 || strings.Count(got[0], "cannot store step any") != 1 ||
+				!strings.Contains(got[0], "a type that msgpack can store") {
+				t.Errorf("%s: got %q, want the reason once", name, got)
+			}
+		})
+	}
+}

@@ -111,8 +111,11 @@ func (a *Attempt) Unstorable(step string, err error) error { return a.notStored(
 
 // notStored makes the attempt end as asked because a step is not stored.
 func (a *Attempt) notStored(ask Ask, step string, err error) error {
-	return a.owe(&OwedError{Ask: ask, Reason: "cannot store step " + step, Err: err})
+	return a.owe(&OwedError{Ask: ask, Reason: cannotStore + step, Err: err})
 }
+
+// cannotStore begins the reason of a task that is dead because of a step.
+const cannotStore = "cannot store step "
 
 // Step returns the stored result of a step. If there is none, it calls run and stores what run returns. An
 // error of run is returned as it is, and nothing is stored.

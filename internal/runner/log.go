@@ -151,7 +151,11 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 	case outcome == storage.Complete:
 		line = fmt.Sprintf("%s succeeded, took %v", name, rounded(s.took))
 	case state == storage.Dead:
-		line = fmt.Sprintf("%s is dead, %s: %s", name, deadReason(s), s.text())
+		reason, text := deadReason(s), s.text()
+		if strings.HasPrefix(reason, cannotStore) { // the text of the error has it too
+			text = strings.Replace(text, reason+": ", "", 1)
+		}
+		line = fmt.Sprintf("%s is dead, %s: %s", name, reason, text)
 	case outcome == storage.Fail && state == storage.Retry:
 		line = fmt.Sprintf("%s failed: %s, retry %d of %d in %v at %s", name, s.text(),
 			a.Retries+1, a.MaxRetries, rounded(delay), l.now().Add(delay).Format(time.RFC3339))
