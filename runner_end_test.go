@@ -297,3 +297,14 @@ func TestAJobThatOutlivesTheDrainGetsItsCause(t *testing.T) {
 		})
 	}
 }
+
+func TestAStartAfterShutdownIsRefusedInPlainWords(t *testing.T) {
+	bubble(t, func(b *bench) {
+		r := b.newRunner(b.store, midge.RunnerConfig{}, func(context.Context, work) error { return nil })
+		must(r.Shutdown(b.ctx))
+		const want = "midge: start the runner: Shutdown was called before it had started; make a new runner"
+		if err := r.Start(b.ctx); !errors.Is(err, midge.ErrShutdown) || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	})
+}
