@@ -116,7 +116,7 @@ func (e *existsError) Error() string { return e.text }
 func (e *existsError) Unwrap() error { return ErrExists }
 
 var errNoTask = &notFoundError{
-	"there is no such task: it never was, or has ended and was not kept, see KeepFor",
+	"there is no such task: it never was, or has ended and is not kept, see KeepFor and UntilRead",
 }
 
 // InvalidError reports bad input, found before any I/O. It names what was given and what is wanted.

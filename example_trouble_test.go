@@ -49,7 +49,7 @@ func ExampleClient_Why() {
 	// ended
 	// unknown kind
 	// paused
-	// midge: why default/gone: there is no such task: it never was, or has ended and was not kept, see KeepFor
+	// midge: why default/gone: there is no such task: it never was, or has ended and is not kept, see KeepFor and UntilRead
 }
 
 // explain says in a sentence why a task does not run.

@@ -106,14 +106,14 @@ func TestMidgeNamesItselfOnce(t *testing.T) {
 		unkept := storage.Ref{Queue: "default", ID: "unkept"}
 		_, many := b.client.EnqueueMany(b.ctx, []midge.Item{midge.New(work{}), midge.New(5)})
 		for want, err := range map[string]error{
-			"midge: await default/unkept: there is no such task: it never was, or has ended and was not kept, see KeepFor": b.client.Await(b.ctx, unkept, nil),
-			"midge: read task default/unkept: task not found":                                                              second(b.client.Task(b.ctx, unkept)),
-			"midge: await " + cancelled.Ref.String() + ": task cancelled":                                                  b.client.Await(b.ctx, cancelled.Ref, nil),
-			"midge: await default/unkept: the runner is shutting down":                                                     b.client.Await(stopped, unkept, nil),
-			`midge: await default/unkept: invalid result "nil *int": want nil, or a pointer`:                               b.client.Await(b.ctx, unkept, (*int)(nil)),
-			`midge: await default/unkept: invalid result "int": want nil, or a pointer`:                                    b.client.Await(b.ctx, unkept, 5),
-			"midge: complete with: the context is not that of a running job":                                               midge.CompleteWith(b.ctx, b.store),
-			"midge: set result: the context is not that of a running job":                                                  midge.SetResult(b.ctx, 1),
+			"midge: await default/unkept: there is no such task: it never was, or has ended and is not kept, see KeepFor and UntilRead": b.client.Await(b.ctx, unkept, nil),
+			"midge: read task default/unkept: task not found":                                second(b.client.Task(b.ctx, unkept)),
+			"midge: await " + cancelled.Ref.String() + ": task cancelled":                    b.client.Await(b.ctx, cancelled.Ref, nil),
+			"midge: await default/unkept: the runner is shutting down":                       b.client.Await(stopped, unkept, nil),
+			`midge: await default/unkept: invalid result "nil *int": want nil, or a pointer`: b.client.Await(b.ctx, unkept, (*int)(nil)),
+			`midge: await default/unkept: invalid result "int": want nil, or a pointer`:      b.client.Await(b.ctx, unkept, 5),
+			"midge: complete with: the context is not that of a running job":                 midge.CompleteWith(b.ctx, b.store),
+			"midge: set result: the context is not that of a running job":                    midge.SetResult(b.ctx, 1),
 			`midge: 1 of 2 items were refused, items[1]: enqueue: invalid job "int": ` +
 				"want a struct, or a pointer to one": many,
 			"midge: register work: the runner has been started":                             midge.Handle(b.runner, func(context.Context, work) error { return nil }),

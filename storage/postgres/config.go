@@ -83,6 +83,9 @@ func (c *Config) check() error {
 	return c.Limits.Check()
 }
 
+// urlParameters is wanted of a URL beside its place.
+const urlParameters = "parameters such as sslmode=verify-full with names and values that libpq knows"
+
 // settings returns the settings for a pool of the storage's own.
 func (c *Config) settings() (*pgxpool.Config, error) {
 	if c.Pool != nil {
@@ -91,7 +94,7 @@ func (c *Config) settings() (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(c.URL)
 	if err != nil { // the error's text may show the password
 		return nil, storage.Invalid("Config.URL", "***", "a URL such as postgres://localhost/database, "+
-			"special characters of a password percent-encoded")
+			"special characters of a password percent-encoded, and "+urlParameters)
 	}
 	return own(cfg), nil
 }
@@ -174,7 +177,8 @@ func (c *Config) listen(pool *pgxpool.Pool) (func(context.Context) (*pgx.Conn, e
 	}
 	cfg, err := pgx.ParseConfig(c.ListenURL)
 	if err != nil {
-		return nil, storage.Invalid("Config.ListenURL", "***", "a URL such as postgres://localhost/database")
+		return nil, storage.Invalid("Config.ListenURL", "***",
+			"a URL such as postgres://localhost/database, "+urlParameters)
 	}
 	cfg = introduced(cfg)
 	boundDials(cfg)

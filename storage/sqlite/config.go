@@ -73,8 +73,10 @@ func (c *Config) check() error {
 		c.Code = codeOf
 	}
 	switch {
-	case (c.Path == "") == (c.DB == nil):
-		return storage.Invalid("sqlite.Config", "with Path and DB both set or both empty", "one of them")
+	case c.Path == "" && c.DB == nil:
+		return storage.Invalid("Config.Path", "", "the path of a file, such as jobs.db, or a DB")
+	case c.Path != "" && c.DB != nil:
+		return storage.Invalid("sqlite.Config", "with Path and DB", "one of them")
 	case c.Path == ":memory:", strings.HasPrefix(c.Path, "file:"): // they would become names of files
 		return storage.Invalid("Config.Path", c.Path,
 			"the path of a file, such as jobs.db; storage/memory needs none")

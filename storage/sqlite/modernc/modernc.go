@@ -13,6 +13,7 @@ package modernc
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -35,6 +36,10 @@ func (URL) Scheme() string { return "sqlite" }
 // Open opens the file at the path behind "sqlite:", or behind "sqlite://".
 func (URL) Open(ctx context.Context, url string) (storage.Storage, error) {
 	path := strings.TrimPrefix(strings.TrimPrefix(url, "sqlite:"), "//")
+	if path == "" {
+		return nil, fmt.Errorf("sqlite: open: %w",
+			storage.Invalid("URL", url, "one with the path of a file, such as sqlite:jobs.db"))
+	}
 	store, err := Open(ctx, path)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package modernc_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/midgehq/midge/storage/sqlite/modernc"
@@ -21,7 +22,13 @@ func TestAURLOpensAFile(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if store, err := (modernc.URL{}).Open(t.Context(), "sqlite:"); err == nil || store != nil {
-		t.Errorf("without a path: got %v, %v; want an error", store, err)
+	for _, url := range []string{"sqlite:", "sqlite://"} {
+		store, err := modernc.URL{}.Open(t.Context(), url)
+		if err == nil || store != nil || !strings.Contains(err.Error(), url) {
+			t.Errorf("without a path: got %v, %v; want an error that names %s", store, err, url)
+		}
+	}
+	if _, err := modernc.Open(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "Config.Path") {
+		t.Errorf("an empty path: got %v, want an error that names it", err)
 	}
 }
