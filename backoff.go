@@ -27,7 +27,7 @@ func Constant(d time.Duration) Backoff { return func(int) time.Duration { return
 // A Geometric is also an [Option]: it is recorded with the task, and then delays the task's retries
 // instead of the backoff of the kind.
 type Geometric struct {
-	// First is the delay before the first retry, a millisecond at least: default 2 s.
+	// First is the delay before the first retry, a millisecond at least, and at most Max: default 2 s.
 	First time.Duration
 	// Factor, at least 1, is the ratio of each delay to the one before: default 2.
 	Factor float64
@@ -93,7 +93,13 @@ func (g Geometric) check() error {
 	if err := checkSpan("Geometric.First", g.First, "0 for the default"); err != nil {
 		return err
 	}
-	return checkSpan("Geometric.Max", g.Max, "0 for the default")
+	if err := checkSpan("Geometric.Max", g.Max, "0 for the default"); err != nil {
+		return err
+	}
+	if d := g.withDefaults(); g.First > d.Max {
+		return storage.Invalid("Geometric.First", g.First, "at most Geometric.Max, %v", d.Max)
+	}
+	return nil
 }
 
 // clampDelay returns d brought into the range from shortestDelay to limit, or limit where that is

@@ -106,3 +106,14 @@ func TestBackoffIsRecorded(t *testing.T) {
 		t.Error("got a backoff of no headers, want none")
 	}
 }
+
+func TestAFirstDelayAboveTheLongestIsRefused(t *testing.T) {
+	for g, fine := range map[Geometric]bool{
+		{First: time.Hour, Max: time.Minute}: false, {First: 7 * time.Hour}: false, {Max: time.Second}: true,
+		{First: time.Hour, Max: time.Hour}: true, {}: true, {First: 7 * time.Hour, Max: 8 * time.Hour}: true,
+	} {
+		if err := g.check(); (err == nil) != fine {
+			t.Errorf("%+v: got %v", g, err)
+		}
+	}
+}
