@@ -52,7 +52,9 @@ type RunnerConfig struct {
 	Concurrency int
 	// QueueConcurrency is how many jobs of single queues run at once in this runner, 1 to 1,000,000.
 	// A queue without a number may take all of Concurrency. The slots that are left of Concurrency stay
-	// free for other queues. It counts tasks that were claimed ahead too.
+	// free for other queues. It counts tasks that were claimed ahead too. As in Gates and QueueLimits, a queue
+	// that is not served yet may have a number, because [Runner.SetQueues] may add it later; at its start the
+	// runner warns of it.
 	QueueConcurrency map[string]int
 	// Gates are functions that report whether jobs of a queue may start now, for example whether a device
 	// is free. The runner calls each every two seconds, one call at a time, and the queue is closed until
@@ -151,8 +153,9 @@ type Runner struct {
 	weights map[string]int
 }
 
-// Middleware wraps the run of an attempt. It calls next once, or returns without calling it. Its
-// error is the attempt's verdict. [Current] gives the task.
+// Middleware wraps the run of an attempt. It calls next once, or returns without calling it: a second call
+// runs the job again within the attempt, and counts no retry. Its error is the attempt's verdict. [Current]
+// gives the task.
 //
 // Where the job panics, next returns a *[PanicError]. Where the job succeeded and the middleware
 // returns an error all the same, the task has failed: it is retried, and the job runs again. A

@@ -32,7 +32,7 @@ type Unique struct {
 	// because a key is held either until the task has ended or for a time, and no storage does
 	// both.
 	Life bool
-	// By names the fields to compare. Default: all parameters.
+	// By names the fields to compare. Default, also for an empty list: all parameters.
 	By []string
 	// Key is compared instead of the parameters. It is hashed, and never shown.
 	Key string
