@@ -208,18 +208,17 @@ type Encoding string
 // a kind, and one in 64 of the others. A tag that is anything else, such as `midge:"wsa=to"`, or stands at a
 // field that is not stored, is an *[InvalidError].
 //
-// A value comes back as it was, or is refused before any I/O. A type is refused, by an
-// *[InvalidError] that names the field, if a field of it has only unexported fields and no methods
-// that its encoding calls; if a method promoted from an embedded type hides other fields; if two
-// fields have one name; if the option omitempty of MessagePack would leave out values that are not
-// empty, because their type hides its content and has no method IsZero; or if a field cannot be
-// decoded, as an interface with methods, or encoded, as a channel or a function. Unexported fields, empty structs and fields with the tag
-// "-" are left out. The same holds for a value in a field of type any, for results, checkpoints and
-// progress; these accept a nil interface with methods. A value that contains itself, is nested
-// deeper than 100 levels, has a map with two keys that are stored alike, an embedded pointer to a
-// struct of which nothing is stored, a pointer to nil, or one to a zero that a tag leaves out as nil,
-// is refused too. A method of your own that encodes its value is trusted: if it calls itself without
-// end, it ends the process.
+// A value comes back as it was, or is refused before any I/O. A type is refused, by an *[InvalidError] that
+// names the field, if a field of it has only unexported fields and no methods that its encoding calls; if a
+// method promoted from an embedded type hides other fields; if two fields have one name; if the option
+// omitempty of MessagePack would leave out values that are not empty, because their type hides its content
+// and has no method IsZero; or if a field cannot be decoded, as an interface with methods, or encoded, as a
+// channel or a function. Unexported fields, empty structs and fields with the tag "-" are left out. The same
+// holds for a value in a field of type any, for results, checkpoints and progress; these accept a nil
+// interface with methods. A value that contains itself, is nested deeper than 100 levels, has a map with two
+// keys that are stored alike, an embedded pointer to a struct of which nothing is stored, a pointer to nil,
+// or one to a zero that a tag leaves out as nil, is refused too. A method of your own that encodes its value
+// is trusted: if it calls itself without end, it ends the process.
 const (
 	// MessagePack is the default: small and fast. The tag `msgpack:"name"` renames a field or
 	// leaves it out; json tags have no effect. It calls EncodeMsgpack, MarshalMsgpack,

@@ -281,7 +281,7 @@ func (c *call) insert(d *definition, payload []byte) storage.Insert {
 	if c.backoff != nil {
 		in.Headers = merged(in.Headers, map[string]string{backoffHeader: c.backoff.header()})
 	}
-	in.CompleteHeaders()
+	in = in.CompleteHeaders()
 	return in
 }
 

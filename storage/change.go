@@ -127,19 +127,21 @@ func (ch *Change) CompleteHeaders(t *Task) {
 	}
 }
 
-// CompleteHeaders adds [DueHeader] to the headers of a task for later. Call it once the insert is complete.
-func (in *Insert) CompleteHeaders() {
+// CompleteHeaders returns the insert with [DueHeader] if it is of a task for later. Call it once the insert is
+// complete.
+func (in Insert) CompleteHeaders() Insert {
 	due := in.Delay.String()
 	switch {
 	case !in.At.IsZero():
 		due = in.At.UTC().Format(time.RFC3339Nano)
 	case in.Delay <= 0:
-		return
+		return in
 	}
 	all := make(map[string]string, len(in.Headers)+1)
 	maps.Copy(all, in.Headers)
 	all[DueHeader] = due
 	in.Headers = all
+	return in
 }
 
 // Permitted reports whether a task in state from takes the change. Only an ended task takes a

@@ -185,11 +185,11 @@ func (s *Session) set(now time.Time) {
 	s.mu.Unlock()
 }
 
-// do sends a call on a lane of its own, and repeats it until its outcome is known or the
-// session's patience is over. A first try that is refused because the lane was too old (this
-// process was suspended, or the storage's clock jumped) did nothing: the call goes out again
-// on a new lane. A lane whose last outcome is unknown is not used again, so that its number
-// stays repeatable. Only a call that comes after such a call uses its lane; nobody else does until it succeeds.
+// do sends a call on a lane of its own, and repeats it until its outcome is known or the session's patience
+// is over. A first try that is refused because the lane was too old (this process was suspended, or the
+// storage's clock jumped) did nothing: the call goes out again on a new lane. A lane whose last outcome is
+// unknown is not used again, so that its number stays repeatable. Only a call that comes after such a call
+// uses its lane; nobody else does until it succeeds.
 func (s *Session) do(ctx context.Context, after Call, send func(context.Context, Call) error) (Call, error) {
 	bounded := s.end.patient(ctx, s.patience)
 	defer bounded.stop()

@@ -56,7 +56,7 @@ func (a *Add) Insert() (storage.Insert, error) {
 		Partition: a.Partition, Cost: a.Cost, Delay: a.In, At: a.At, MaxRetries: a.Retries, CrashLimit: a.CrashLimit,
 		Timeout: a.Timeout, Keep: storage.Keep{For: a.Keep}, Headers: a.Headers,
 	}
-	in.CompleteHeaders()
+	in = in.CompleteHeaders()
 	if a.Unique == "" {
 		return in, nil
 	}

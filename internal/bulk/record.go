@@ -154,7 +154,7 @@ func (r Record) Insert() (storage.Insert, error) {
 	case r.State.Timed():
 		in.At = r.Due
 		if _, ok := in.Headers[storage.DueHeader]; ok { // it may count from the creation
-			in.CompleteHeaders()
+			in = in.CompleteHeaders()
 		}
 	}
 	return in, nil

@@ -31,7 +31,7 @@ func (l *layout) isBehind(pointer field, name string) bool {
 }
 
 // isBehind reports whether a field is one of an embedded pointer.
-func (f field) isBehind(pointer field) bool {
+func (f *field) isBehind(pointer field) bool {
 	n := len(pointer.Index)
 	return len(f.Index) > n && slices.Equal(f.Index[:n], pointer.Index)
 }

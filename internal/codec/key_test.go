@@ -32,10 +32,12 @@ func (q *quoted) UnmarshalText(text []byte) error {
 	}
 	return nil
 }
+
 func (l *lowered) UnmarshalText(text []byte) error {
 	*l = lowered(strings.ToLower(string(text)))
 	return nil
 }
+
 func (h *hexed) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseUint(string(text), 16, 8)
 	*h = hexed(n)

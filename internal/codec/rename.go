@@ -27,8 +27,8 @@ func (s *shape) wrongTag() *problem {
 		if !ok {
 			continue
 		}
-		want, names := "", earlier(f)
-		switch {
+		var want string
+		switch names := earlier(f); {
 		case len(names) <= strings.Count(tag, ","): // some part of it is no name
 			want = "only earlier names of the field, such as `midge:\"was=oldest,was=old\"`"
 		case names[len(names)-1] == nameOf(f, MessagePack) && names[len(names)-1] == nameOf(f, JSON):

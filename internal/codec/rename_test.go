@@ -457,8 +457,10 @@ func TestATagWithoutEffectIsRefused(t *testing.T) {
 			Beside `midge:"was=Base"`
 		}{},
 	}
-	for _, tag := range []string{"wsa=C", "was=", "was", "was = C", "was= C", "C", "", "was=A", "was=B,was=A", "was=B,", ",was=B",
-		"was=B,,was=C", "was=B,C", "Was=B", "was=B;was=C,", "-"} {
+	for _, tag := range []string{
+		"wsa=C", "was=", "was", "was = C", "was= C", "C", "", "was=A", "was=B,was=A", "was=B,", ",was=B",
+		"was=B,,was=C", "was=B,C", "Was=B", "was=B;was=C,", "-",
+	} {
 		all[tag] = wrong(fmt.Sprintf("midge:%q", tag))
 	}
 	for name, v := range all {

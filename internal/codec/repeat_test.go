@@ -27,7 +27,7 @@ func notation(pairs ...string) []byte {
 // field precedes an older one, wherever it stands.
 func TestOfARepeatedNameTheLastValueIsRead(t *testing.T) {
 	type job struct {
-		New   string `json:"new" midge:"was=older,was=old" msgpack:"new"`
+		New   string `json:"new"   midge:"was=older,was=old" msgpack:"new"`
 		Other string `json:"other" msgpack:"other"`
 	}
 	p := ParametersOf(reflect.TypeFor[job]())

@@ -164,7 +164,8 @@ func (in *reader) name() (name string, key []byte) {
 		_ = json.Unmarshal(key, &name) // no error: it is a text
 		return name, key
 	}
-	text, length, _, _, _ := msgpackWalk{data: key}.head(0)
+	text, length, _, _, err := msgpackWalk{data: key}.head(0)
+	_ = err // none: it was checked
 	return string(key[text : text+length]), key
 }
 

@@ -135,19 +135,19 @@ var (
 	ErrCancelled     = errors.New("midge: task cancelled")
 	ErrGraceExceeded = errors.New("midge: jobs outlived the grace period")
 
-	errNeverStarts = fmt.Errorf("midge: start the runner: %w", shutBefore{})
+	errNeverStarts = fmt.Errorf("midge: start the runner: %w", shutBeforeError{})
 
 	errClosed = fmt.Errorf(
 		"midge: the storage was closed while the runner ran: close it after Run has returned: %w", storage.ErrClosed)
 )
 
-// shutBefore is the ErrShutdown of a runner that has never started.
-type shutBefore struct{}
+// shutBeforeError is the ErrShutdown of a runner that has never started.
+type shutBeforeError struct{}
 
-func (shutBefore) Error() string {
+func (shutBeforeError) Error() string {
 	return "Shutdown was called before it had started; make a new runner"
 }
-func (shutBefore) Unwrap() error { return ErrShutdown }
+func (shutBeforeError) Unwrap() error { return ErrShutdown }
 
 // New returns a runner. It does no I/O.
 func New(cfg Config) *Runner {
@@ -299,9 +299,9 @@ func (r *Runner) started(err error, drain context.CancelFunc) error {
 	defer r.begun.Unlock()
 	switch {
 	case r.shut && err != nil:
-		return fmt.Errorf("%w: %w", shutBefore{}, err)
+		return fmt.Errorf("%w: %w", shutBeforeError{}, err)
 	case r.shut:
-		return shutBefore{}
+		return shutBeforeError{}
 	case err != nil:
 		return err
 	}

@@ -50,7 +50,9 @@ func TestAnErrorOfOpenSaysWhichAndNoPassword(t *testing.T) {
 		"redis://user:hunter2@:x":         "redis: open: invalid Config.URL",
 		"redis+cluster://user:hunter2@":   "redis: open: invalid Config.URL",
 		"postgres://user:hunter2@host:x/": "postgres: open: invalid Config.URL",
-		"other:":                          "other:: boom",
+		"postgres://u:hunter2@h/?sslmode=x": `postgres: open: invalid Config.URL "***": want a URL such as ` +
+			"postgres://localhost/database, special characters of a password percent-encoded, and parameters such as sslmode=",
+		"other:": "other:: boom",
 	} {
 		store, err := open.Open(t.Context(), url, other{boom})
 		if err == nil || store != nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {

@@ -179,13 +179,13 @@ type dividedOperation struct {
 
 var dividedOperations = map[string]dividedOperation{
 	"insert": {
-		func(d *dividing, queue string) storage.Tx { return insertOf(queue, "a") },
+		func(_ *dividing, queue string) storage.Tx { return insertOf(queue, "a") },
 		func(d *dividing, queue string) {
 			d.apply(storage.Tx{Settles: []storage.Settle{{Fence: d.take(queue), Outcome: storage.Complete}}})
 		},
 	},
 	"unique insert": {
-		func(d *dividing, queue string) storage.Tx {
+		func(_ *dividing, queue string) storage.Tx {
 			tx := insertOf(queue, "a")
 			tx.Inserts[0].Unique = storage.Unique{Key: "k", Mode: storage.UniqueLife}
 			return tx

@@ -193,23 +193,7 @@ func TestManyRecordsOfALaterVersionSetNoMore(t *testing.T) {
 				}
 			}
 			const many = 700
-			var ins, outs []storage.Tx
-			for i := range many {
-				tx := insertOf("mail", fmt.Sprint("a", i))
-				tx.Inserts[0].Keep.For = time.Minute
-				tx.Inserts[0].Delay = map[string]time.Duration{"scheduled": time.Minute}[name]
-				tx.Inserts[0].Partition = map[string]string{"partition": "p"}[name]
-				ins = append(ins, tx)
-			}
-			insertAll(t, session, ins...)
-			for outcome != zero && len(outs) < many || name == "pending" && len(outs) == 0 {
-				for _, f := range knowing(t, session, many, "other").Fences {
-					outs = append(outs, settleOf(f, outcome))
-				}
-			}
-			if outcome != zero {
-				insertAll(t, session, outs...)
-			}
+			standing(t, session, name, many, outcome)
 			for i := range many {
 				alter(server, fmt.Sprint("a", i), 0, 1)
 			}
@@ -222,6 +206,29 @@ func TestManyRecordsOfALaterVersionSetNoMore(t *testing.T) {
 				t.Errorf("More of the claims is %v, want false in the end", more)
 			}
 		})
+	}
+}
+
+// standing inserts many tasks, and has them come to a state: outcome, if there is one, takes them there.
+func standing(t *testing.T, session *storage.Session, name string, many int, outcome storage.Outcome) {
+	t.Helper()
+	var ins, outs []storage.Tx
+	for i := range many {
+		tx := insertOf("mail", fmt.Sprint("a", i))
+		tx.Inserts[0].Keep.For = time.Minute
+		tx.Inserts[0].Delay = map[string]time.Duration{"scheduled": time.Minute}[name]
+		tx.Inserts[0].Partition = map[string]string{"partition": "p"}[name]
+		ins = append(ins, tx)
+	}
+	insertAll(t, session, ins...)
+	var zero storage.Outcome
+	for outcome != zero && len(outs) < many || name == "pending" && len(outs) == 0 {
+		for _, f := range knowing(t, session, many, "other").Fences {
+			outs = append(outs, settleOf(f, outcome))
+		}
+	}
+	if outcome != zero {
+		insertAll(t, session, outs...)
 	}
 }
 

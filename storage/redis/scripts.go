@@ -354,9 +354,9 @@ func inWord(c byte) bool {
 func (s *scripts) named() map[string]*script {
 	return map[string]*script{
 		"apply": &s.apply, "claim": &s.claim, "extend": &s.extend, "configure": &s.configure,
-		"divide": &s.divide, "apart": &s.apart, "inspect": &s.inspect, "task": &s.task, "list": &s.list, "stats": &s.stats,
-		"partitions": &s.partitions,
-		"register":   &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
+		"divide": &s.divide, "apart": &s.apart, "inspect": &s.inspect, "task": &s.task, "list": &s.list,
+		"stats": &s.stats, "partitions": &s.partitions,
+		"register": &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
 		"probe": &s.probe, "layout": &s.layout, "insert": &s.insert, "complete": &s.complete, "pass": &s.pass,
 	}
 }

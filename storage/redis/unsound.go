@@ -259,9 +259,9 @@ func (s *Storage) applyApart(
 	return gather(parts, tx, applied)
 }
 
-// extendEach extends the leases of a batch queue by queue, after a damaged queue made the batch fail with err,
-// unless an earlier try has extended them. It reports the leases of a damaged queue as Locked. It returns the
-// queue's error where one of these extensions has a progress or checkpoint to write.
+// extendEach extends the leases of a batch queue by queue, after a damaged queue made the batch fail with
+// err, unless an earlier try has extended them. It reports the leases of a damaged queue as Locked. It
+// returns the queue's error where one of these extensions has a progress or checkpoint to write.
 func (s *Storage) extendEach(
 	ctx context.Context, req *storage.ExtendRequest, index int, leases []storage.Extension, err error,
 	to *storage.Extended,

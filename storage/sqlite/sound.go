@@ -167,8 +167,9 @@ func (s *Storage) checkMoved(log *identity) error {
 	return nil
 }
 
-// beginStep begins each step that writes, in a transaction that has the write lock of the connection. It refuses
-// a step whose file was moved or truncated: refused is that error, which w has too, and the connection is sound.
+// beginStep begins each step that writes, in a transaction that has the write lock of the connection. It
+// refuses a step whose file was moved or truncated: refused is that error, which w has too, and the
+// connection is sound.
 func (s *Storage) beginStep(ctx context.Context, wr *writer, w *work) (refused error) {
 	refused = s.checkMoved(&wr.log)
 	w.fail(refused)
@@ -183,8 +184,8 @@ func (s *Storage) beginStep(ctx context.Context, wr *writer, w *work) (refused e
 	return refused
 }
 
-// beginJoined is beginStep in a transaction of the application's, which may have no write lock yet. It keeps no
-// mark, because the transaction may be rolled back.
+// beginJoined is beginStep in a transaction of the application's, which may have no write lock yet. It keeps
+// no mark, because the transaction may be rolled back.
 func (s *Storage) beginJoined(w *work) {
 	log := s.path + "-wal"
 	if empty(log) { // see noteLogSize
@@ -254,8 +255,9 @@ func (s *Storage) noteIndex() {
 	}
 }
 
-// lost has, by their paths, the files whose index was moved or removed while this process had them open. SQLite
-// goes on with that index for as long as the process has a connection, also in a storage that is opened later.
+// lost has, by their paths, the files whose index was moved or removed while this process had them open.
+// SQLite goes on with that index for as long as the process has a connection, also in a storage that is
+// opened later.
 var lost sync.Map
 
 // opened is a file with the index that this process has of its log.

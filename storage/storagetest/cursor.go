@@ -32,8 +32,8 @@ func cursorRules() []rule {
 		state("cursor/beside the tasks", cursorBeside,
 			"Cursors are handed out beside the tasks and do not count towards Max."),
 		state("cursor/4 MiB", cursorBytes,
-			"The cursors that a Claim hands out have at most MaxClaimBytes of payload, whatever its tasks have, or it "+
-				"hands out one cursor. More and NextDue say that others are due.",
+			"The cursors that a Claim hands out have at most MaxClaimBytes of payload, whatever its tasks have, or "+
+				"it hands out one cursor. More and NextDue say that others are due.",
 		).under(storage.Limits{MaxPayload: 8 << 20}),
 		state("cursor/replaced", cursorReplaced,
 			"A cursor deleted and inserted anew in one Tx is replaced whole, at its version or not at all."),

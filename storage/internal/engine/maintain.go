@@ -39,8 +39,8 @@ func (c *Claim) Maintain(a *storage.Claimed) {
 	}
 }
 
-// tick hands out the due cursors of a queue, as long as their payloads fit in the bytes of the claim. A cursor that
-// is too large ends this for all queues, and is left due to the next claim.
+// tick hands out the due cursors of a queue, as long as their payloads fit in the bytes of the claim. A
+// cursor that is too large ends this for all queues, and is left due to the next claim.
 func (c *Claim) tick(a *storage.Claimed, q *Queue, most int) {
 	if c.ticked > storage.MaxClaimBytes {
 		return

@@ -166,7 +166,7 @@ func (m *message) insert(
 	if in.Ref.ID != m.id {
 		in.Headers["asynq.id"] = storage.CleanText(m.id, maxError)
 	}
-	in.CompleteHeaders()
+	in = in.CompleteHeaders()
 	return in, unfit(limits, &in)
 }
 

@@ -249,7 +249,7 @@ func (r *River) insert(j *job, limits storage.Limits) (in storage.Insert, reason
 		len(metadata) > 0 {
 		in.Headers["river.metadata"] = j.metadata
 	}
-	in.CompleteHeaders()
+	in = in.CompleteHeaders()
 	return in, unfit(limits, &in)
 }
 
