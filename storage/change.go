@@ -127,8 +127,8 @@ func (ch *Change) CompleteHeaders(t *Task) {
 	}
 }
 
-// CompleteHeaders returns the insert with [DueHeader] if it is of a task for later. Call it once the insert is
-// complete.
+// CompleteHeaders returns the insert with [DueHeader] if it is of a task for later. Call it once the insert
+// is complete.
 func (in Insert) CompleteHeaders() Insert {
 	due := in.Delay.String()
 	switch {

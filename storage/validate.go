@@ -18,7 +18,7 @@ const (
 	MaxTxOps        = 1000                       // operations of one Tx
 	MaxTxBytes      = 4 << 20                    // bytes of one Tx, or of its one operation
 	MaxClaim        = 1000                       // tasks of one Claim
-	MaxClaimBytes   = 4 << 20                    // payload of the tasks of one Claim, or of one; and of its Ticks
+	MaxClaimBytes   = 4 << 20                    // payload of one Claim, or of its one task; and of its Ticks
 	MaxLimit        = 9999                       // of MaxRetries and of CrashLimit
 	MaxHeaderBytes  = 64 << 10                   // of headers without DueHeader and QueueHeader
 	MaxAttempts     = 10                         // of a task's history
