@@ -188,8 +188,8 @@ func (s *Session) set(now time.Time) {
 // do sends a call on a lane of its own, and repeats it until its outcome is known or the session's patience
 // is over. A first try that is refused because the lane was too old (this process was suspended, or the
 // storage's clock jumped) did nothing: the call goes out again on a new lane. A lane whose last outcome is
-// unknown is not used again, so that its number stays repeatable. Only a call that comes after such a call
-// uses its lane; nobody else does until it succeeds.
+// unknown is not used again, so that its number stays repeatable. Only calls that come after such a call
+// use its lane.
 func (s *Session) do(ctx context.Context, after Call, send func(context.Context, Call) error) (Call, error) {
 	bounded := s.end.patient(ctx, s.patience)
 	defer bounded.stop()
@@ -218,7 +218,7 @@ func (s *Session) do(ctx context.Context, after Call, send func(context.Context,
 		if expired && !fresh {
 			continue
 		}
-		if !errors.Is(err, ErrUnknown) && (err == nil || after.IsZero()) {
+		if !errors.Is(err, ErrUnknown) && after.IsZero() {
 			s.mu.Lock()
 			s.idle = append(s.idle, ln)
 			s.mu.Unlock()

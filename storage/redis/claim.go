@@ -72,6 +72,7 @@ func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage
 	if err != nil {
 		return storage.Claimed{}, err
 	}
+	s.unsound.mended(c.mended)
 	c.finish(ctx)
 	if c.Now.IsZero() { // no queue gave an answer: all of them are damaged
 		if c.Now, err = s.time(ctx); err != nil {
@@ -130,6 +131,7 @@ type claiming struct {
 	more    bool // maintenance is left over
 	remains bool // tasks are left over
 	forget  []string
+	mended  []string // queues that were tried again and are sound
 	damaged []fenced
 }
 
@@ -293,6 +295,7 @@ type claimAnswer struct {
 	more     bool
 	remains  bool
 	forget   []string
+	mended   []string
 	damaged  []fenced
 	aside    map[int]int64 // the sizes of payloads that are still to be read, by the index of their task
 }
@@ -519,6 +522,7 @@ func (c *claiming) take(a *claimAnswer) {
 	c.more = c.more || a.more
 	c.remains = c.remains || a.remains
 	c.forget = append(c.forget, a.forget...)
+	c.mended = append(c.mended, a.mended...)
 	c.damaged = append(c.damaged, a.damaged...)
 	// The clocks of slots may differ: NextDue is a moment of the clock of its own slot.
 	due := c.Now.Add(a.NextDue.Sub(a.Now))

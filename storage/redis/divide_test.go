@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ type losing struct {
 	goredis.Hook
 
 	queue, beside string
+	off           *atomic.Bool // nil for a hook that is always on
 }
 
 func (l losing) DialHook(next goredis.DialHook) goredis.DialHook { return next }
@@ -40,7 +42,7 @@ func (l losing) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 				return strings.Contains(key, "{"+queue+"}:meta")
 			})
 		}
-		if err == nil && names(l.queue) && (l.beside == "") != names(l.beside) {
+		if on := l.off == nil || !l.off.Load(); err == nil && on && names(l.queue) && (l.beside == "") != names(l.beside) {
 			err = io.ErrUnexpectedEOF
 			cmd.SetErr(err)
 		}
@@ -401,4 +403,29 @@ func (d *dividing) repeatsExtension(when string) {
 			d.Errorf("the repeat has changed a queue from\n%sto\n%s", before, after)
 		}
 	}
+}
+
+// TestARepeatedClaimFindsTheTasksOfAMendedQueue: a claim tries two queues again, each in a call of its own. The first
+// turns out to be mended, and the reply of the second is lost.
+func TestARepeatedClaimFindsTheTasksOfAMendedQueue(t *testing.T) {
+	divided(t, func(d *dividing) {
+		req := asking(storage.Call{Lane: storage.Lane{ID: [16]byte{8}, Opened: d.opened}, Seq: 1}, 10, d.queues()...)
+		for _, queue := range d.queues() {
+			fill(d.T, d.ordinary, queue, 1)
+		}
+		s, off := d.open(), new(atomic.Bool)
+		s.client.AddHook(losing{queue: d.three, off: off})
+		s.unsound.queues = map[string]unsoundness{d.two: {why: "damaged"}, d.three: {why: "damaged"}}
+		if _, err := s.Claim(d.Context(), req); !errors.Is(err, storage.ErrUnknown) {
+			d.Fatalf("got %v, want an unknown outcome", err)
+		}
+		off.Store(true)
+		claimed, err := s.Claim(d.Context(), req)
+		if err != nil || len(claimed.Tasks) != 3 {
+			d.Errorf("got %v, %v, want the task of each queue", claimed.Tasks, err)
+		}
+		if left := s.unsound.warnings(); len(left) > 0 {
+			d.Errorf("got %q after the claim, want no damaged queue", left)
+		}
+	})
 }

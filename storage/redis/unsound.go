@@ -72,11 +72,17 @@ func (u *unsound) note(queue, why string) {
 	u.queues[queue] = unsoundness{why, time.Now().Add(unsoundAgain)}
 }
 
-// mended notes that a queue is sound again.
-func (u *unsound) mended(queue string) {
+// mended notes that queues are sound again. A claim notes it once it has succeeded, because a repeat of it
+// asks these queues as the first try did.
+func (u *unsound) mended(queues []string) {
+	if len(queues) == 0 {
+		return
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	delete(u.queues, queue)
+	for _, queue := range queues {
+		delete(u.queues, queue)
+	}
 }
 
 // warnings returns a warning for each unsound queue, sorted.
@@ -129,8 +135,8 @@ func (s *Storage) askSound(ctx context.Context, req *storage.ClaimRequest, a ask
 	case spoiled(err):
 		s.unsound.note(queues[0].Name, s.inspect(ctx, queues[0].Name, err))
 		return &claimAnswer{}, nil
-	case err == nil && len(queues) == 1:
-		s.unsound.mended(queues[0].Name)
+	case err == nil && a.index >= apartIndex(0, 0):
+		answer.mended = append(answer.mended, queues[0].Name)
 	}
 	return answer, err
 }
@@ -174,6 +180,7 @@ func (c *claimAnswer) add(a *claimAnswer) {
 	c.Tasks, c.Fences = append(c.Tasks, a.Tasks...), append(c.Fences, a.Fences...)
 	c.Ticks, c.Ended = append(c.Ticks, a.Ticks...), append(c.Ended, a.Ended...)
 	c.forget, c.damaged = append(c.forget, a.forget...), append(c.damaged, a.damaged...)
+	c.mended = append(c.mended, a.mended...)
 	c.Bounded, c.Held = append(c.Bounded, a.Bounded...), append(c.Held, a.Held...)
 	c.taken += a.taken
 	c.Cancels, c.suspect, c.suspects = c.Cancels || a.Cancels, c.suspect || a.suspect, c.suspects || a.suspects
@@ -261,12 +268,14 @@ func (s *Storage) applyApart(
 
 // extendEach extends the leases of a batch queue by queue, after a damaged queue made the batch fail with
 // err, unless an earlier try has extended them. It reports the leases of a damaged queue as Locked. It
-// returns the queue's error where one of these extensions has a progress or checkpoint to write.
+// returns the queue's error where one of these extensions has a progress or checkpoint to write. A batch of
+// one queue is not sent again: it would come from another lane, and might replace what a later Extend has
+// written.
 func (s *Storage) extendEach(
-	ctx context.Context, req *storage.ExtendRequest, index int, leases []storage.Extension, err error,
+	ctx context.Context, req *storage.ExtendRequest, index int, leases []storage.Extension, failed error,
 	to *storage.Extended,
 ) error {
-	outcome, err := s.divide(ctx, identityOf(req.Call, index), leases[0].Fence.Queue, err)
+	outcome, err := s.divide(ctx, identityOf(req.Call, index), leases[0].Fence.Queue, failed)
 	if err != nil && !spoiled(err) {
 		return err
 	}
@@ -275,12 +284,16 @@ func (s *Storage) extendEach(
 		now := r.number(7)
 		return readMarks(now, r.rest, leases, to)
 	}
-	for i, some := range byQueue(leases) {
-		err := s.extendBatch(ctx, req, apartIndex(index, i), some, to)
+	queues := byQueue(leases)
+	for i, some := range queues {
+		err := failed
+		if len(queues) > 1 {
+			err = s.extendBatch(ctx, req, apartIndex(index, i), some, to)
+		}
 		if err == nil {
 			continue
 		}
-		if !spoiled(err) {
+		if !divides(err) {
 			return inPart(err)
 		}
 		for _, e := range some {

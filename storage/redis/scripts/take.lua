@@ -31,7 +31,7 @@ local function candidates(q, n)
   local others, horizon, streams, doubts = byname.first(q, n, suspects and not suspect and starts > 0)
   byname.merge(list, 0, others)
   horizon = min(horizon, known)
-  q.cut = q.cut or horizon < NEVER
+  q.cut = q.cut or horizon < NEVER and 'shown' -- true if lines are left out, others the next time
   local late = {}
   while list[#list] and list[#list].at > horizon do
     late[#late + 1] = list[#list]
@@ -251,7 +251,7 @@ end
 -- own.finish plans the removal of the tasks that were taken.
 function own.finish(q, o)
   q.short = o.void > 0 and o.known < NEVER
-  if q.later and not o.took then q.cut = false end -- another claim would meet the same tasks
+  if q.later and not o.took and q.cut == 'shown' then q.cut = false end -- another claim would meet the same tasks
   write(q, 'ZREM', WAITING, o.gone.w)
   write(q, 'ZREM', SUSPECTS, o.gone.z)
   write(q, 'ZREM', LINES, o.gone.k)
