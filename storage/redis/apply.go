@@ -216,15 +216,16 @@ func laneArgs(call storage.Call, i int) []any {
 	return id.append(make([]any, 0, 8))
 }
 
-// needsRoom reports whether a full Redis has to refuse a Tx. It has to accept every Tx that settles
-// tasks, even if their follow-ups take memory, and changes that only remove something from a record.
+// needsRoom reports whether a full Redis has to refuse a Tx. It has to accept every Tx that settles tasks,
+// even if their follow-ups take memory, and changes that only remove something or name a moment (DueHeader).
 func needsRoom(tx *storage.Tx) bool {
 	if len(tx.Settles) > 0 {
 		return false
 	}
 	for i := range tx.Changes {
 		ch := &tx.Changes[i]
-		if ch.Encoding != "" || len(ch.Headers) > 0 || ch.Cost != nil && *ch.Cost != 0 || ch.Cursor != nil ||
+		headers := len(ch.Headers) > 0 && !ch.Now && ch.Delay == 0 && ch.At.IsZero()
+		if headers || ch.Encoding != "" || ch.Cost != nil && *ch.Cost != 0 || ch.Cursor != nil ||
 			ch.Queue != "" || ch.Partition != nil && *ch.Partition != "" {
 			return true
 		}

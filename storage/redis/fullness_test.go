@@ -2,6 +2,7 @@ package redis
 
 import (
 	"testing"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -44,6 +45,20 @@ func TestAFullRedisTakesAChangeThatFreesMemory(t *testing.T) {
 	} {
 		if got := needsRoom(&storage.Tx{Changes: []storage.Change{c.change}}); got != c.want {
 			t.Errorf("change %d: got %v, want %v", i, got, c.want)
+		}
+	}
+}
+
+// TestAFullRedisTakesANewMoment: the change has the headers of the task, with another moment in midge's own.
+func TestAFullRedisTakesANewMoment(t *testing.T) {
+	for name, headers := range map[string]map[string]string{
+		"none": nil, "a moment": {storage.DueHeader: "1h0m0s"}, "others": {"a": "b"},
+	} {
+		for _, ch := range []storage.Change{{Now: true}, {Delay: time.Hour}, {At: time.Unix(1e9, 0)}} {
+			ch.CompleteHeaders(&storage.Task{Headers: headers})
+			if needsRoom(&storage.Tx{Changes: []storage.Change{ch}}) {
+				t.Errorf("headers %s: a full Redis refuses %+v", name, ch)
+			}
 		}
 	}
 }

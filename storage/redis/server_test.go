@@ -121,8 +121,7 @@ func TestFullRedisRefusesInsertsAndDrains(t *testing.T) {
 	fill(t, session, 2000, nil)
 	later := insertOf("later")
 	later.Delay, later.Headers = time.Hour, map[string]string{storage.DueHeader: "1h"}
-	placed, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{later}})
-	if err != nil {
+	if _, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{later}}); err != nil {
 		t.Fatal(err)
 	}
 	do(t, server, "CONFIG", "SET", "maxmemory", "1")
@@ -158,9 +157,16 @@ func TestFullRedisRefusesInsertsAndDrains(t *testing.T) {
 	if err := session.DeleteTask(t.Context(), refOf("id8")); err != nil {
 		t.Errorf("delete: %v", err)
 	}
-	now := storage.Change{Ref: refOf("later"), Version: placed.Inserted[0].Version, Now: true, Headers: map[string]string{}}
-	if _, err := session.ApplyOne(t.Context(), storage.Tx{Changes: []storage.Change{now}}); err != nil {
-		t.Errorf("run now: %v", err)
+	for _, ch := range []storage.Change{{Delay: time.Minute}, {At: time.Now().Add(time.Hour)}, {Now: true}} {
+		task, err := store.Task(t.Context(), refOf("later"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ch.Ref, ch.Version = task.Ref, task.Version
+		ch.CompleteHeaders(&task)
+		if _, err := session.ApplyOne(t.Context(), storage.Tx{Changes: []storage.Change{ch}}); err != nil {
+			t.Errorf("a new moment, %+v: %v", ch, err)
+		}
 	}
 	if got, want := drain(t, session), 2000-2+1+1; got != want {
 		t.Errorf("drained: got %d, want %d", got, want)
