@@ -21,8 +21,10 @@ func TestABackupComesBack(t *testing.T) {
 	r.insert("a", 250, func(i int, in *storage.Insert) {
 		in.Headers, in.Timeout = map[string]string{"n": fmt.Sprint(i)}, time.Minute
 		if i == 7 {
-			in.Delay, in.Unique = time.Hour, storage.Unique{Key: "k", Mode: storage.UniqueLife}
+			in.At = time.Now().Add(time.Hour).Truncate(time.Microsecond)
+			in.Unique = storage.Unique{Key: "k", Mode: storage.UniqueLife}
 			in.Partition, in.Cost = "acme", storage.NoCost
+			*in = in.CompleteHeaders()
 		}
 	})
 	was := r.task("t0007")

@@ -3,6 +3,7 @@ package bulk
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -114,8 +115,9 @@ func text(d time.Duration) string {
 }
 
 // Insert returns the insert that brings the task back, waiting or scheduled for the moment at which it was
-// due. It leaves out the window of the task; see [Record.Window]. A duration that cannot be read, an
-// invalid partition and an invalid cost give a *[storage.InvalidError]. The storage checks the rest.
+// due. Its job sees that moment, and in a task that had become due the moment of its delay. Insert leaves out
+// the window of the task; see [Record.Window]. A duration that cannot be read, an invalid partition and an
+// invalid cost give a *[storage.InvalidError]. The storage checks the rest.
 func (r Record) Insert() (storage.Insert, error) {
 	in := storage.Insert{
 		Ref: storage.Ref{Queue: r.Queue, ID: r.ID}, Kind: r.Kind, Encoding: r.Encoding, Payload: r.Payload,
@@ -153,11 +155,26 @@ func (r Record) Insert() (storage.Insert, error) {
 		in.Cursor = &storage.Cursor{Next: r.Schedule.Next, Last: r.Schedule.Last, Declaration: r.Schedule.Declaration}
 	case r.State.Timed():
 		in.At = r.Due
-		if _, ok := in.Headers[storage.DueHeader]; ok { // it may count from the creation
-			in = in.CompleteHeaders()
-		}
+		in = in.CompleteHeaders()
+	default:
+		in.Headers = r.dueHeaders()
 	}
 	return in, nil
+}
+
+// dueHeaders returns the headers with the moment of a delay that counts from the creation of the task, because
+// the task that comes back has another creation.
+func (r Record) dueHeaders() map[string]string {
+	delay, err := time.ParseDuration(r.Headers[storage.DueHeader])
+	if err != nil {
+		return r.Headers
+	}
+	all := maps.Clone(r.Headers)
+	all[storage.DueHeader] = "unknown"
+	if !r.Created.IsZero() {
+		all[storage.DueHeader] = r.Created.Add(delay).UTC().Format(time.RFC3339Nano)
+	}
+	return all
 }
 
 // Window returns what is left of the task's unique window at the storage's time now, the zero Unique where

@@ -56,7 +56,8 @@ func (r *rig) manyTasks() map[string]storage.Task {
 			MaxRetries: i, Timeout: time.Duration(i) * time.Second, Keep: storage.Keep{For: time.Hour},
 		}
 		if i >= 8 {
-			in.Delay = time.Duration(i) * time.Hour
+			in.At = time.Now().Add(time.Duration(i) * time.Hour).Truncate(time.Microsecond)
+			in = in.CompleteHeaders()
 		}
 		r.insert(in)
 	}
