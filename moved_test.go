@@ -164,6 +164,38 @@ func TestANewMomentReplacesTheOld(t *testing.T) {
 	}
 }
 
+// TestARunNowReplacesTheMoment requeues tasks that are due later.
+func TestARunNowReplacesTheMoment(t *testing.T) {
+	for name, requeue := range map[string]func(m *moving) error{
+		"alone": func(m *moving) error { return m.client.Requeue(m.Context(), m.ref) },
+		"all": func(m *moving) error {
+			_, err := m.client.Queue("default").RequeueAll(m.Context(), midge.Scheduled, nil)
+			return err
+		},
+		"in bulk": func(m *moving) error {
+			_, err := bulk.Run(m.Context(), storage.NewSession(m.store, 0), bulk.Request{
+				Action: bulk.Action{Verb: bulk.Requeue}, Tasks: []bulk.Target{{Ref: m.ref}},
+			})
+			return err
+		},
+		"with an edit": func(m *moving) error {
+			_, err := bulk.Run(m.Context(), storage.NewSession(m.store, 0), bulk.Request{
+				Action: bulk.Action{Verb: bulk.Edit, Requeue: true, Params: []byte(`{"Name":"b"}`)},
+				Tasks:  []bulk.Target{{Ref: m.ref}},
+			})
+			return err
+		},
+	} {
+		bubble(t, func(b *bench) {
+			task := b.enqueue("a", midge.In(time.Hour), midge.Header("a", "b"))
+			must(requeue(&moving{b, task.Ref}))
+			if run := b.next(); run.Ref != task.Ref || !run.Due.IsZero() || run.Headers["a"] != "b" {
+				t.Errorf("%s: the job sees that it was due at %v, want no moment", name, run.Due)
+			}
+		})
+	}
+}
+
 // next returns what the next job sees that runs within two minutes.
 func (b *bench) next() (run midge.RunInfo) {
 	b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error { run, _ = midge.Current(ctx); return nil })

@@ -33,6 +33,9 @@ func (s *Session) Requeue(ctx context.Context, ref Ref, opts ...RequeueOption) e
 func (t Task) Requeued(opts ...RequeueOption) Change {
 	ended := t.State.Ended()
 	ch := Change{Ref: t.Ref, Version: t.Version, Requeue: ended, Now: !ended}
+	if ch.Now {
+		ch.CompleteHeaders(&t)
+	}
 	for _, o := range opts {
 		o(&ch)
 	}
