@@ -250,6 +250,9 @@ func (s *shape) decodeAs(encoding string, data []byte, v any) (err error) {
 	if s.embeds {
 		data = withoutNils.of(s, encoding, data)
 	}
+	if err := s.checkExtensions(data); err != nil {
+		return err
+	}
 	if err := decodeMsgpack(data, v); err != nil {
 		return err
 	}

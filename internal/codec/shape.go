@@ -39,6 +39,7 @@ type shape struct {
 	integers bool // integers that MessagePack reads
 	anys     bool // fields of an interface type that are read
 	mends    bool // values that MessagePack reads in another form than midge promises
+	mapped   bool // maps that MessagePack reads
 	renames  bool // fields with earlier names
 	embeds   bool // embedded pointers whose fields stand among others
 	fades    bool // values that do not come back although others of their types do
@@ -92,6 +93,7 @@ func makeShape(encoding string, typ reflect.Type) *shape {
 			continue
 		}
 		s.integers = s.reaches((*shape).read, (*shape).isInteger)
+		s.mapped = s.reaches((*shape).read, (*shape).isReadMap)
 		s.mends = s.reaches((*shape).read, func(s *shape) bool { return isInterface(s) || s.typ == timeType })
 	}
 	root.narrow = root.reaches((*shape).read, (*shape).isNarrow)
