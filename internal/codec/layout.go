@@ -62,13 +62,13 @@ func (f *field) add(inner field) field {
 }
 
 // fieldOf returns the field at an index of a struct. ok is false where the encoding leaves it out.
-func fieldOf(typ reflect.Type, i int, encoding string) (f field, options string, ok bool) {
+func fieldOf(typ reflect.Type, i int, encoding string) (f field, ok bool) {
 	sf := typ.Field(i)
 	tag := sf.Tag.Get(encoding)
 	name, options, _ := strings.Cut(tag, ",")
 	left := name == "-" && (encoding == MessagePack || tag == "-") // "-," names a field of JSON "-"
 	if left || !sf.IsExported() && !sf.Anonymous {
-		return field{}, "", false
+		return field{}, false
 	}
 	if encoding == JSON && !validName(name) {
 		name = ""
@@ -77,7 +77,7 @@ func fieldOf(typ reflect.Type, i int, encoding string) (f field, options string,
 	if _, alias, has := strings.Cut(options, "alias:"); has && encoding == MessagePack {
 		f.alias, _, _ = strings.Cut(alias, ",")
 	}
-	return f, options, true
+	return f, true
 }
 
 // validName reports whether encoding/json accepts a name in a tag.
@@ -117,7 +117,7 @@ func jsonLayout(typ reflect.Type) layout {
 func (l *layout) collect(typ reflect.Type, outer []reflect.Type) {
 	outer = append(slices.Clip(outer), typ)
 	for i := range typ.NumField() {
-		f, _, ok := fieldOf(typ, i, JSON)
+		f, ok := fieldOf(typ, i, JSON)
 		if !ok {
 			continue
 		}
@@ -186,12 +186,12 @@ func msgpackLayout(typ reflect.Type, outer []reflect.Type) layout {
 			l.array = hasOption(sf.Tag.Get(MessagePack), "as_array") || hasOption(sf.Tag.Get(MessagePack), "asArray")
 			omits = hasOption(sf.Tag.Get(MessagePack), "omitempty")
 		}
-		f, options, ok := fieldOf(typ, i, MessagePack)
+		f, ok := fieldOf(typ, i, MessagePack)
 		if !ok {
 			continue
 		}
-		f.omits = omits || hasOption(options, "omitempty")
-		if inner, inlines := l.msgpackInner(f, options, outer, read); inlines {
+		f.omits = omits || hasOption(f.Tag.Get(MessagePack), "omitempty")
+		if inner, inlines := l.msgpackInner(f, outer, read); inlines {
 			l.inline(f, inner, MessagePack)
 			for _, one := range inner.fields {
 				read[one.name] = f.add(one)
@@ -256,10 +256,11 @@ func seemsEmpty(typ reflect.Type) bool {
 // msgpackInner returns the layout of a struct whose fields are written in place of the field that
 // embeds it. inlines is false where f is written as a field.
 func (l *layout) msgpackInner(
-	f field, options string, outer []reflect.Type, read map[string]field,
+	f field, outer []reflect.Type, read map[string]field,
 ) (inner layout, inlines bool) {
-	within, forced := pointed(f.Type), hasOption(options, "inline")
-	if !f.Anonymous || hasOption(options, "noinline") || within.Kind() != reflect.Struct ||
+	within, tag := pointed(f.Type), f.Tag.Get(MessagePack)
+	forced := hasOption(tag, "inline")
+	if !f.Anonymous || hasOption(tag, "noinline") || within.Kind() != reflect.Struct ||
 		!forced && !isPlain(within) {
 		return layout{}, false
 	}
@@ -279,8 +280,9 @@ func (l *layout) msgpackInner(
 	return inner, true
 }
 
-// hasOption reports whether a tag, or the part of it behind the name, has an option.
-func hasOption(options, option string) bool {
+// hasOption reports whether a tag has an option behind the name.
+func hasOption(tag, option string) bool {
+	_, options, _ := strings.Cut(tag, ",")
 	return slices.Contains(strings.Split(options, ","), option)
 }
 

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"errors"
+	"net/netip"
 	"reflect"
 	"testing"
 
@@ -48,5 +49,28 @@ func TestInternedTextsAreRefusedBesideMaps(t *testing.T) {
 		if err := p.Check(JSON); err != nil {
 			t.Errorf("%v as JSON: got %v, want nil", p.Type(), err)
 		}
+	}
+}
+
+// The name of a field may be that of an option.
+func TestANameInATagIsNoOption(t *testing.T) {
+	type job struct {
+		M      map[string]int
+		Intern string     `msgpack:"intern"`
+		Price  *price     `json:"omitzero" msgpack:"omitzero"`
+		Addr   netip.Addr `msgpack:"omitempty"`
+	}
+	type array struct {
+		_msgpack struct{} `msgpack:"as_array"`
+		*Open
+	}
+	_ = array{}._msgpack
+	v := job{Intern: "a", Price: new(price), Addr: netip.IPv6Loopback()}
+	for _, encoding := range []string{MessagePack, JSON} {
+		if err := ParametersOf(reflect.TypeFor[job]()).Check(encoding); err != nil {
+			t.Errorf("%s: got %v, want nil", encoding, err)
+		}
+		comesBack(t, "names", encoding, v, false)
+		comesBack(t, "no array", encoding, array{}, false)
 	}
 }
