@@ -90,7 +90,7 @@ func (p Parameters) Check(encoding string) error {
 	s := p.shape(encoding, reflect.Zero(p.typ).Interface())
 	bad := s.refused
 	if bad == nil && p.maps && encoding == MessagePack {
-		bad = s.find((*shape).written, (*shape).interns)
+		bad = s.interns
 	}
 	if bad != nil {
 		return bad.of("job type", p.Type().String(), p.typ)

@@ -187,8 +187,9 @@ func errMalformed(why *malformedError) *problem {
 
 func errInterned(f field) *problem {
 	return &problem{
-		path: f.path, got: "the option intern in a type with a map or an any",
-		want: "no such option: the entries are sorted, so that its numbers would stand for other texts",
+		path: f.path, got: "the option intern in a type with a map or an any, or within an any",
+		want: "no such option: entries are sorted, and an any is read without its type, " +
+			"so that its numbers would stand for other texts or none",
 	}
 }
 
@@ -277,8 +278,8 @@ func (s *shape) unreadable(encoding string) *problem {
 	return nil
 }
 
-// interns returns the problem of a struct with a field whose texts MessagePack numbers in their order.
-func (s *shape) interns() *problem {
+// interned returns the problem of a struct with a field whose texts MessagePack numbers in their order.
+func (s *shape) interned() *problem {
 	for _, f := range s.layout.fields {
 		if hasOption(f.Tag.Get(MessagePack), "intern") {
 			return errInterned(f)

@@ -2,8 +2,10 @@ package codec
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -49,6 +51,23 @@ func TestInternedTextsAreRefusedBesideMaps(t *testing.T) {
 		if err := p.Check(JSON); err != nil {
 			t.Errorf("%v as JSON: got %v, want nil", p.Type(), err)
 		}
+	}
+}
+
+// What is in an any is read without its type, and so without the option.
+func TestInternedTextsInAnAnyAreRefused(t *testing.T) {
+	type texts struct {
+		A string `msgpack:",intern"`
+	}
+	type inner struct{ L []texts }
+	type job struct{ V any }
+	for _, v := range []any{texts{"word"}, &texts{}, []texts{{"word"}, {"word"}}, map[string]any{"a": inner{}}, inner{}} {
+		_, err := Encode(MessagePack, job{v})
+		if invalid := new(storage.InvalidError); !errors.As(err, &invalid) || !strings.HasPrefix(invalid.What, "field V") {
+			t.Errorf("%T: got %v, want an *InvalidError about the field", v, err)
+		}
+		_, err = Encode(JSON, job{v})
+		wantPath(t, fmt.Sprintf("%T as JSON", v), err, "")
 	}
 }
 

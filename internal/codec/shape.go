@@ -47,6 +47,7 @@ type shape struct {
 	// These are set in the shape of a whole value only.
 	narrow  bool     // it may hold integers of less than 64 bits, or unsigned ones
 	lost    *problem // why values do not come back whatever reads them
+	interns *problem // why MessagePack cannot sort values, nor read them without their type
 	refused *problem // lost, or why nothing can be decoded into the type
 	endless *problem // why a decoder would not end
 	clashes *problem // why an earlier name of a field is not its own
@@ -107,6 +108,9 @@ func makeShape(encoding string, typ reflect.Type) *shape {
 	root.lost = cmp.Or(
 		root.find((*shape).written, func(s *shape) *problem { return s.own(encoding) }),
 		root.find((*shape).read, (*shape).unsettable))
+	if encoding == MessagePack {
+		root.interns = root.find((*shape).written, (*shape).interned)
+	}
 	root.refused = cmp.Or(root.lost,
 		root.find((*shape).read, func(s *shape) *problem { return s.unreadable(encoding) }),
 		root.find((*shape).written, func(s *shape) *problem { return s.unsupported(encoding) }))

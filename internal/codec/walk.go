@@ -2,6 +2,7 @@ package codec
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"math"
@@ -229,8 +230,8 @@ func (w *walk) inAny(v any, depth int) *problem {
 		}
 	}
 	s := shapeOf(w.encoding, reflect.TypeOf(v))
-	if s.lost != nil {
-		return s.lost
+	if bad := cmp.Or(s.lost, s.interns); bad != nil {
+		return bad
 	}
 	defer func(outside bool) { w.untyped = outside }(w.untyped)
 	w.untyped = true
