@@ -217,8 +217,9 @@ type Encoding string
 // holds for a value in a field of type any, for results, checkpoints and progress; these accept a nil
 // interface with methods. A value that contains itself, is nested deeper than 100 levels, has a map with two
 // keys that are stored alike, an embedded pointer to a struct of which nothing is stored, a pointer to nil,
-// or one to a zero that a tag leaves out as nil, is refused too. A method of your own that encodes its value
-// is trusted: if it calls itself without end, it ends the process.
+// one to a zero that a tag leaves out as nil, or an any with a zero or an empty list, map or text that the
+// option omitempty of MessagePack leaves out as nil, is refused too. A method of your own that encodes its
+// value is trusted: if it calls itself without end, it ends the process.
 const (
 	// MessagePack is the default: small and fast. The tag `msgpack:"name"` renames a field or
 	// leaves it out; json tags have no effect. It calls EncodeMsgpack, MarshalMsgpack,

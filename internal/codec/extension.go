@@ -11,8 +11,8 @@ import (
 // isExtension reports whether a code of MessagePack is that of an extension.
 func isExtension(c byte) bool { return c >= 0xc7 && c <= 0xc9 || c >= 0xd4 && c <= 0xd8 }
 
-// isReadMap reports whether the decoder reads values of the type as maps, unless a function of the library has
-// registered another decoder.
+// isReadMap reports whether the decoder reads values of the type as maps, unless a function of the library
+// has registered another decoder.
 func (s *shape) isReadMap() bool { return s.key != nil && !s.decodes }
 
 // checkExtensions returns a *mismatch for the first extension in the place of a map, or of a name of a field.

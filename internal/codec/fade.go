@@ -43,6 +43,29 @@ func isZeroBehind(v reflect.Value) bool {
 	return ok && z.IsZero()
 }
 
+// isLeftOut reports whether omitempty of MessagePack leaves out a value of an any, although it is not nil.
+// [seemsEmpty] is about structs without a method IsZero.
+func isLeftOut(v reflect.Value) bool {
+	kind := v.Kind()
+	nilable := kind == reflect.Pointer || kind == reflect.Map || kind == reflect.Slice
+	if nilable && v.IsNil() || !v.CanInterface() {
+		return false
+	}
+	if z, ok := reflect.TypeAssert[interface{ IsZero() bool }](v); ok {
+		return z.IsZero()
+	}
+	switch kind {
+	case reflect.Pointer, reflect.Struct:
+		return false
+	case reflect.Array, reflect.Map, reflect.Slice:
+		return v.Len() == 0
+	case reflect.Float32, reflect.Float64: // also a negative zero
+		return v.Float() == 0
+	default:
+		return v.IsZero()
+	}
+}
+
 // checkMoment refuses a moment in a zone with seconds, as zones had before 1900: RFC 3339 leaves them out, so
 // that JSON would read another moment.
 func checkMoment(v reflect.Value) *problem {

@@ -121,6 +121,13 @@ func errOmitted(path string, typ reflect.Type) *problem {
 	}
 }
 
+func errLeftOut(path string, typ reflect.Type) *problem {
+	return &problem{
+		path: path, got: fmt.Sprintf("an empty %v with the option omitempty", typ),
+		want: "no such option, or nil: msgpack leaves it out, so that it comes back as nil",
+	}
+}
+
 func errEmbedded(f field, v reflect.Value) *problem {
 	got := "an embedded %v of which nothing is stored"
 	if v.IsNil() {

@@ -166,10 +166,8 @@ func (w *walk) fields(s *shape, v reflect.Value, depth int) *problem {
 		if f.fades && isZeroBehind(one) {
 			return errZeroBehind(f.Type).in(f.path)
 		}
-		if held := one; f.omits && held.Kind() == reflect.Interface && !held.IsNil() {
-			if held = held.Elem(); seemsEmpty(held.Type()) && !held.IsZero() {
-				return errOmitted(f.path, held.Type())
-			}
+		if p := w.leftOut(f, one); p != nil {
+			return p
 		}
 		if p := w.value(of, one, depth+1); p != nil {
 			return p.in(f.path)
@@ -180,6 +178,20 @@ func (w *walk) fields(s *shape, v reflect.Value, depth int) *problem {
 		return nil
 	}
 	return s.embeddedPointer(w.encoding, v)
+}
+
+// leftOut returns the problem of a value of an interface type that omitempty of MessagePack leaves out.
+func (w *walk) leftOut(f *field, v reflect.Value) *problem {
+	if !f.omits || v.Kind() != reflect.Interface || v.IsNil() {
+		return nil
+	}
+	switch v = v.Elem(); {
+	case seemsEmpty(v.Type()) && !v.IsZero():
+		return errOmitted(f.path, v.Type())
+	case !w.untyped && isLeftOut(v):
+		return errLeftOut(f.path, v.Type())
+	}
+	return nil
 }
 
 // always reports whether MessagePack writes a field whatever its value is.
