@@ -84,6 +84,31 @@ func TestANeedClaimsNoMomentThatIsNotKnown(t *testing.T) {
 	s.shows("/schedules", "orphaned</span>")
 }
 
+// TestTasksThatWerePutOffHaveNotDied checks the moment of the newest task that no runner could decode.
+func TestTasksThatWerePutOffHaveNotDied(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "empty", dashboard.Config{})
+		now := time.Now()
+		info := storage.RunnerInfo{
+			ID: "app:1:a", Host: "app", PID: 1, Queues: []string{"hooks"}, Kinds: []string{"call"}, Concurrency: 4, For: time.Hour,
+			Undecodable: []storage.KindTrouble{{
+				Queue: "hooks", Kind: "call", Since: now.Add(-time.Minute), Last: now.Add(-12 * time.Second), Tasks: 2, Reason: "no text",
+			}},
+		}
+		if err := s.Add(t.Context(), "hooks", "call", 2, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Session.Extend(t.Context(), storage.ExtendRequest{Runner: info}); err != nil {
+			t.Fatal(err)
+		}
+		needs := strings.Join(s.needsOf(), "\n")
+		if !strings.Contains(needs, "t least 2 tasks cannot be run.") || !strings.Contains(needs, "The last one was put off 12 s ago") ||
+			strings.Contains(needs, "died") {
+			t.Errorf("the needs are %q, want tasks that were put off", needs)
+		}
+	})
+}
+
 // TestManyIdleQueuesHideNoDeaths checks many queues without a runner beside two causes of death: one line stands
 // for the queues, and unfolds.
 func TestManyIdleQueuesHideNoDeaths(t *testing.T) {
