@@ -13,6 +13,7 @@ import (
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/shell"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -20,12 +21,12 @@ func (a *app) queueLimit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "limit QUEUE", Short: "Show, set or clear how many tasks of a queue run over all runners",
 		Long: "limit shows the limit of a queue over all runners. With --concurrency, --rate or the\n" +
-			"same bounds of each partition it sets the limit of an operator, and leaves the other\n" +
-			"bounds as they are. The limit of an operator stands above the limit that programs\n" +
-			"declare, until --clear. Tasks that run continue to their end. Tasks without a\n" +
-			"partition are bounded by --concurrency and --rate alone. With --partition it is\n" +
-			"about the limit of that partition alone, which stands in the place of the limit of\n" +
-			"each partition.",
+			"same bounds of each partition it sets the limit of an operator, and copies the other\n" +
+			"bounds from the limit in force. The limit of an operator stands above the limit that\n" +
+			"programs declare, now and later, until --clear. Tasks that run continue to their end.\n" +
+			"Tasks without a partition are bounded by --concurrency and --rate alone. With\n" +
+			"--partition it is about the limit of that partition alone, which stands in the place\n" +
+			"of the limit of each partition.",
 		Example: "  midge queue limit api\n  midge queue limit api --concurrency 50 --rate 100/1m\n" +
 			"  midge queue limit api --partition-concurrency 3 --partition-rate 10/1m\n" +
 			"  midge queue limit api --partition acme --partition-concurrency 10 --weight 5\n" +
@@ -244,10 +245,20 @@ func (a *app) setPartitionLimit(
 	of := "partition " + show.Text(strconv.Quote(key)) + " of " + queue
 	if off {
 		a.notef("cleared the limit of %s: that of each partition holds", of)
-	} else {
-		a.notef("limited %s %s", of, note)
+		return nil
+	}
+	a.notef("limited %s %s", of, note)
+	if s.Limit == nil && limit.Limit.Partition != change(storage.Limit{}).Partition {
+		a.noteCopied(queue, "--partition", key)
 	}
 	return nil
+}
+
+// noteCopied prints that bounds of a limit were copied. of names the limit in a command.
+func (a *app) noteCopied(of ...string) {
+	clearing := shell.Line(slices.Concat([]string{"midge", "queue", "limit"}, of, []string{"--clear"})...)
+	a.notef("bounds that were not given were copied, and follow no later change until %s",
+		show.Text(cmp.Or(clearing, "--clear")))
 }
 
 // limitText returns the limit of a queue in force for a list.
@@ -327,6 +338,9 @@ func (a *app) setLimit(
 		return nil
 	case !off:
 		a.notef("limited %s %s", queue, e.Note)
+		if rows[0].Limit != nil && rows[0].Limit.Operator == nil && l != change(storage.Limit{}) {
+			a.noteCopied(queue)
+		}
 		return nil
 	}
 	text := "no limit holds now"

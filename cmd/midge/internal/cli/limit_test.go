@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -150,4 +151,37 @@ func TestTheLimitOfOnePartition(t *testing.T) {
 		`limit-partition mail partition "acme", to 2 at once, 9 in 1m, weight 5`,
 		`limit-partition mail partition "idle", to none`,
 		`clear-limit-partition mail partition "acme"`, `clear-limit-partition mail partition "idle"`)
+}
+
+// TestACopiedBoundIsReported limits a queue of which programs declare a rate, and then declares another rate: the
+// command has said that the rate was copied. It says so of no bound that was given.
+func TestACopiedBoundIsReported(t *testing.T) {
+	const copied = "bounds that were not given were copied, and follow no later change until midge queue limit "
+	declare := func(r *rig, n int) {
+		r.t.Helper()
+		limit := storage.Limit{Rate: storage.Rate{N: n, Per: time.Second}, Partition: storage.PartitionLimit{Concurrency: 2}}
+		settings := storage.Settings{Declared: &storage.DeclaredLimit{Limit: limit}}
+		if err := r.session.Configure(r.t.Context(), "api", settings); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r := newRig(t)
+	r.insert(storage.Insert{Ref: storage.Ref{Queue: "api", ID: "a"}, Kind: "call"})
+	declare(r, 20)
+	r.says(Done, copied+"api --partition 'a b' --clear", "queue limit api --partition 'a b' --weight 3")
+	r.says(Done, copied+"api --clear", "queue limit api --concurrency 3")
+	declare(r, 5)
+	if got := r.ok("queue limit api"); !strings.Contains(got, "3 at once, 20 in 1s") {
+		t.Errorf("got %s", got)
+	}
+	for _, line := range []string{
+		"queue limit api --concurrency 4", // the bounds of the operator were copied
+		"queue limit api --none", "queue limit api --clear", "queue limit api --partition 'a b' --clear",
+		"queue limit api --concurrency 4 --rate 1/1m --partition-concurrency 1",
+		"queue limit api --partition 'a b' --partition-concurrency 2",
+	} {
+		if got := r.run(line); got.code != Done || strings.Contains(got.err, "copied") {
+			t.Errorf("midge %s: got %+v, want no word of a copy", line, got)
+		}
+	}
 }
