@@ -265,6 +265,7 @@ func (a *app) bring(ctx context.Context, f importFlags, i importer, stays map[st
 	tasks, _ := plan.Tasks()
 	a.notef("on %s", a.target)
 	a.notef("%s to be moved from queue %s to queue %s", show.Count(tasks, "task"), show.Text(f.queue), f.to)
+	a.warnUnserved(ctx, f.to, "", "its tasks wait")
 	if f.dry {
 		return a.imported(p, plan, stays, "to be moved")
 	}

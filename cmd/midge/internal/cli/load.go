@@ -42,7 +42,7 @@ func (a *app) load() *cobra.Command {
 			"file at once. A task of the queue, which is never due, records how far the load\n" +
 			"is. If you cancel this task, the load stops.\n\n" +
 			"A wrong row stops the load, or goes to the file of --reject. The last row of a\n" +
-			"pipe has to end with a newline.",
+			"pipe has to end with a newline.\n\n" + optionsHelp,
 		Example: "  midge load orders.jsonl --kind send_mail --queue mail\n" +
 			"  midge load orders.csv.gz --kind bill --queue bills --types id=int,paid=bool --reject wrong.csv\n" +
 			"  zcat urls.txt.gz | midge load - --name urls --format lines --field url --kind fetch --queue fetch " +
@@ -185,6 +185,7 @@ func (a *app) loadFile(ctx context.Context, l *load.Loader, reject string) (err 
 	a.write("the same command again: it goes on where this one has stopped")
 	shown := a.loadProgress()
 	l.Progress = shown.told
+	l.First = func(in *storage.Insert) { a.warnOf(ctx, in, "its tasks wait") }
 	var r load.Report
 	e := ledger.Entry{
 		Action: "load", Queue: l.Rows.Task.Queue,

@@ -340,6 +340,7 @@ func (a *app) scheduleRun() *cobra.Command {
 				a.notef("nothing was enqueued: %s allows one task at a time, and this one has not ended", s.ref())
 			} else {
 				a.notef("enqueued a task of %s", s.ref())
+				a.warnUnserved(ctx, s.Queue, s.Kind, "the task waits")
 			}
 			return a.placed(placed)
 		}),

@@ -135,19 +135,25 @@ func (a *app) setSchedule(ctx context.Context, name string, f *setFlags, given f
 		return err
 	}
 	a.notef("%s is set: %s", name, schedule.Short(s.Spec))
-	a.warnUnserved(ctx, &in)
+	a.warnUnserved(ctx, in.Ref.Queue, in.Kind, "the schedule does not tick")
 	return nil
 }
 
-// warnUnserved prints a warning if no live runner of a schedule's queue handles its kind; none if the
-// runners cannot be read.
-func (a *app) warnUnserved(ctx context.Context, in *storage.Insert) {
+// warnUnserved prints a warning if no live runner of a queue handles a kind; none if the runners cannot be
+// read. The kind "" stands for any kind, and then one runner of the queue is enough. so is what follows.
+func (a *app) warnUnserved(ctx context.Context, queue, kind, so string) {
 	runners, err := a.store.Runners(ctx)
-	if err != nil || survey.ServingOf(runners)[in.Ref.Queue].Knows(in.Kind) {
+	serving := survey.ServingOf(runners)[queue]
+	switch {
+	case err != nil, serving.Knows(kind), kind == "" && len(serving) > 0:
+		return
+	case len(serving) > 0:
+		a.notef("warning: no live runner on %s handles %s, so %s until one does\n"+
+			"next: midge runner ls --queue %s", queue, show.Text(kind), so, queue)
 		return
 	}
-	a.notef("warning: no live runner on %s handles %s, so the schedule does not tick until one does\n"+
-		"next: midge runner ls --queue %s", in.Ref.Queue, show.Text(in.Kind), in.Ref.Queue)
+	a.notef("warning: no live runner serves the queue %s, so %s until one does\n"+
+		"next: midge runner ls", queue, so)
 }
 
 // taskFlags are the flags of schedule set that describe the task, and need --kind.

@@ -103,13 +103,18 @@ type addFlags struct {
 	headers                                   []string
 }
 
+// optionsHelp is the sentence about the options of a job's type, which only a program knows.
+const optionsHelp = "The command does not know the options that a program sets for the job's type, such\n" +
+	"as its queue, unique key, priority, retries, timeout or partition: give the flags."
+
 func (a *app) taskAdd() *cobra.Command {
 	f := addFlags{retries: bulk.DefaultRetries}
 	cmd := &cobra.Command{
 		Use: "add KIND", Aliases: []string{"enqueue"}, Short: "Enqueue a task",
 		Long: "add enqueues a task and prints its ref. The parameters are JSON: the text\n" +
 			"itself, @file, or - for standard input. If you repeat a command with the same\n" +
-			"--id, it enqueues no second task while the first task exists.",
+			"--id, it enqueues no second task while the first task exists.\n\n" +
+			optionsHelp,
 		Example: "  midge task add send_mail --queue mail --params '{\"to\":\"ann@example.org\"}'\n  midge " +
 			"task add report --params @report.json --in 2h",
 		Args: wants(0, 1, "the kind of the job"),
@@ -198,7 +203,7 @@ func (a *app) addTask(ctx context.Context, kind string, f *addFlags) error {
 	if err := storage.CheckInsert(described.Limits, &in); err != nil {
 		return err
 	}
-	a.warnUnusual(ctx, in.Ref.Queue, kind, payload.Part{Encoding: in.Encoding, Data: in.Payload})
+	a.warnOf(ctx, &in, "the task waits")
 	a.write("midge task show " + in.Ref.String() + ", and where it is not there the same line with --id " +
 		in.Ref.ID)
 	placed, err := a.enqueue(ctx, in)
@@ -235,6 +240,12 @@ func (a *app) warnUnusual(
 		a.notef("warning: no other task of kind %s in %s has the field %s",
 			show.Text(kind), queue, show.Text(field))
 	}
+}
+
+// warnOf warns of a new task with unusual fields, and of one that no live runner can run.
+func (a *app) warnOf(ctx context.Context, in *storage.Insert, so string) {
+	a.warnUnusual(ctx, in.Ref.Queue, in.Kind, payload.Part{Encoding: in.Encoding, Data: in.Payload})
+	a.warnUnserved(ctx, in.Ref.Queue, in.Kind, so)
 }
 
 // enqueue enqueues a task, unless the task exists already.

@@ -163,6 +163,9 @@ func (a *app) changeOn(ctx context.Context, req bulk.Request, f *changeFlags) er
 		return err
 	}
 	a.notef("on %s", a.target)
+	if req.Action.Verb == bulk.Move {
+		a.warnUnserved(ctx, req.Action.Queue, "", "its tasks wait")
+	}
 	if len(req.Tasks) != 1 || f.dry {
 		p, err := a.preview(ctx, req)
 		if err != nil {

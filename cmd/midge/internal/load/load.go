@@ -53,6 +53,8 @@ type Loader struct {
 	HighWater int64
 	// Reject takes the wrong rows. Without it the load stops at a wrong row.
 	Reject *os.File
+	// First is called with the first task that is about to be enqueued, if it is not nil.
+	First func(*storage.Insert)
 	// Progress is called after each step, if it is not nil.
 	Progress func(Report)
 
@@ -198,6 +200,10 @@ func (l *Loader) load(ctx context.Context, r *reader, s *step) error {
 
 // apply makes a step. done is false if the marker has changed since it was read.
 func (l *Loader) apply(ctx context.Context, r *reader, s *step) (done bool, err error) {
+	if l.First != nil && len(s.inserts) > 0 {
+		l.First(&s.inserts[0])
+		l.First = nil
+	}
 	if err := l.await(ctx, int64(len(s.inserts))); err != nil {
 		return false, err
 	}
