@@ -201,7 +201,7 @@ func TestAStorageWithoutARunnerHasAProblem(t *testing.T) {
 		{
 			inserts: []storage.Insert{task, later, plan}, accept: []string{"no-runner:mail"},
 			want:     []string{"No runner is alive. 1 schedule not ticking." + next},
-			accepted: []string{"No live runner serves the queue mail. 1 task waits in it, the oldest for a while. -> midge runner ls"},
+			accepted: []string{"No live runner serves the queue mail. 1 task waits in it, the oldest for a while. -> start a program that serves it, or midge task move --queue mail --to QUEUE"},
 		},
 		{
 			inserts: []storage.Insert{plan}, accept: []string{"no-runners"},

@@ -128,7 +128,7 @@ func (j *judge) queue(q *Queue) {
 			j.add(Finding{
 				Level: Problem, Code: "no-runner", Queue: q.Queue, Accept: noRunner(q.Queue), Tasks: q.Waiting,
 				Text: "No live runner serves the queue " + q.Queue, Detail: sentences(waits),
-				Next: "midge runner ls",
+				Next: "start a program that serves it, or midge task move --queue " + q.Queue + " --to QUEUE",
 			})
 		}
 	}
@@ -202,10 +202,10 @@ func (j *judge) kinds(q *Queue) {
 		j.add(Finding{
 			Level: Problem, Code: "undecodable", Queue: q.Queue, Kind: k.Kind, Tasks: k.Tasks,
 			Accept: "undecodable:" + q.Queue + "/" + k.Kind, Since: Moment(k.Since), Last: Moment(k.Last),
-			Text:   "Runners of " + q.Queue + " cannot decode tasks of the kind " + k.Kind,
-			Detail: sentences(least, k.Reason, dead),
-			Next: "deploy a program that reads them, or midge task edit each of midge task ls --queue " + q.Queue +
-				" 'kind:" + k.Kind + " reason:undecodable'",
+			Text: "Runners of " + q.Queue + " cannot decode tasks of the kind " + k.Kind,
+			Detail: sentences(least, k.Reason, dead,
+				"deploy a program that reads them, or correct each of them by midge task edit"),
+			Next: "midge task ls --queue " + q.Queue + " 'kind:" + k.Kind + " reason:undecodable'",
 		})
 	}
 }

@@ -129,6 +129,24 @@ func TestAMistypedFieldGivesAWarning(t *testing.T) {
 	}
 }
 
+// TestANumberForATextIsReported sets a field with a text to a number, which stays a text. The hint is true: an edit
+// stores no number there.
+func TestANumberForATextIsReported(t *testing.T) {
+	for _, encoding := range []string{"json", "msgpack"} {
+		r := newRig(t)
+		r.ok("task add bill --id a --encoding " + encoding + ` --params '{"order":"5","n":1,"of":{"b":"x"},"yes":"no"}'`)
+		r.says(Done, "of.b has a text, so 7 is stored as a text: an edit keeps types; midge task add takes a number\n",
+			"task edit default/a --set order=x --set of.b=7 --set n=3 --set yes=true --set new=4")
+		if got := r.run(`task edit default/a --set n=4 --set 'order="7"'`); got.code != Done || strings.Contains(got.err, "is stored as") {
+			t.Errorf("%s: got %+v, want no hint", encoding, got)
+		}
+		if got := string(r.shown("default/a").Params); !strings.Contains(got, `"7"`) {
+			t.Errorf("%s: got %s, want a text", encoding, got)
+		}
+		r.says(BadInput, "invalid parameter order 7: want a text", `task edit default/a --params '{"order":7}'`)
+	}
+}
+
 func TestNoRetriesAreNone(t *testing.T) {
 	r := newRig(t)
 	for flag, want := range map[string]int{"": 20, " --retries none": 0, " --retries 7": 7} {

@@ -3,10 +3,12 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -152,9 +154,26 @@ func (a *app) editFields(
 		if encoded, err := payload.Set(&t, action.Set); err == nil {
 			params := payload.Part{Encoding: t.Encoding, Data: encoded}
 			a.warnUnusual(ctx, t.Queue, t.Kind, params, payload.Params(t))
+			a.noteTexts(params, action.Set)
 		}
 	}
 	return a.changeOn(ctx, req, &f.changeFlags) // standard input can be read only once
+}
+
+// noteTexts prints which of the fields that were set to numbers have texts all the same, because they had texts
+// before, and which command stores a number.
+func (a *app) noteTexts(params payload.Part, set []payload.Setting) {
+	values := payload.ValuesOf(params.Encoding, params.Data)
+	for _, s := range set {
+		if json.Unmarshal([]byte(s.Value), new(json.Number)) != nil {
+			continue
+		}
+		text := func(is payload.Scalar) bool { return is.Text == s.Value && !is.Number }
+		if values.Find(strings.Split(s.Path, "."), text) {
+			a.notef("%s has a text, so %s is stored as a text: an edit keeps types; "+
+				"midge task add takes a number", show.Text(s.Path), s.Value)
+		}
+	}
 }
 
 // editParams changes the parameters of one task. The change applies only to the version of the task that

@@ -69,11 +69,15 @@ func TestTasksThatNoRunnerCanDecodeAreAFinding(t *testing.T) {
 		got := r.run("doctor")
 		for _, want := range []string{
 			"problem  Runners of hooks cannot decode tasks of the kind postponed. At least 31 tasks cannot be run.",
-			"Undecodable payload", "they are dead 1d after they were put off first", "next: deploy a program that reads them",
+			"Undecodable payload", "they are dead 1d after they were put off first", "Deploy a program that reads them, or correct each of them by midge task edit.",
+			"next: midge task ls --queue hooks 'kind:postponed reason:undecodable'",
 		} {
 			if !strings.Contains(strings.Join(strings.Fields(got.out), " "), strings.Join(strings.Fields(want), " ")) {
 				t.Errorf("doctor does not say %q:\n%s", want, got.out)
 			}
+		}
+		if _, next, _ := strings.Cut(got.out, "next: midge "); strings.Count(r.ok(strings.TrimSpace(next)+" -o ids"), "\n") != 31 {
+			t.Errorf("the next command of doctor does not list the tasks:\n%s", got.out)
 		}
 		if got.code != Failed {
 			t.Errorf("doctor exits with %d, want %d", got.code, Failed)
