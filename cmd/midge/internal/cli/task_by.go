@@ -55,8 +55,11 @@ func tallyList(by string) show.List[show.Tally] {
 	}
 }
 
-// listTallies counts the tasks of a request by a property. most is the maximum number of values.
-func (a *app) listTallies(ctx context.Context, req scan.Request, by string, of property, most int) error {
+// listTallies counts the tasks of a request by a property. given is the filter of the request, and most the
+// maximum number of values.
+func (a *app) listTallies(
+	ctx context.Context, req scan.Request, given, by string, of property, most int,
+) error {
 	tallies, without, rest := make(map[string]int64), int64(0), int64(0)
 	var page scan.Page
 	for req.Limit = storage.MaxPage; ; req.Cursor = page.Cursor {
@@ -82,7 +85,7 @@ func (a *app) listTallies(ctx context.Context, req scan.Request, by string, of p
 			a.notef("searched %s of %s", show.Number(page.Searched), show.Number(page.Total))
 		}
 	}
-	rows := talliesOf(by, tallies, without)
+	rows := talliesOf(given, by, tallies, without)
 	if err := list(ctx, a, tallyList(by), rows[:min(len(rows), most)], "no task matches"); err != nil {
 		return err
 	}
@@ -96,19 +99,23 @@ func (a *app) listTallies(ctx context.Context, req scan.Request, by string, of p
 }
 
 // talliesOf returns the counts of values, the most frequent first, and the number of tasks without a value.
-func talliesOf(by string, tallies map[string]int64, without int64) []show.Tally {
+// Each filter chooses among the tasks of the filter given.
+func talliesOf(given, by string, tallies map[string]int64, without int64) []show.Tally {
+	if given != "" {
+		given += " "
+	}
 	rows, word := make([]show.Tally, 0, len(tallies)+1), by+":"
 	if header, ok := strings.CutPrefix(by, "header."); ok {
 		word = "header." + filter.Quote(header) + ":"
 	}
 	for value, n := range tallies {
-		rows = append(rows, show.Tally{By: by, Value: &value, Tasks: n, Filter: word + filter.Quote(value)})
+		rows = append(rows, show.Tally{By: by, Value: &value, Tasks: n, Filter: given + word + filter.Quote(value)})
 	}
 	slices.SortFunc(rows, func(a, b show.Tally) int {
 		return cmp.Or(cmp.Compare(b.Tasks, a.Tasks), cmp.Compare(*a.Value, *b.Value))
 	})
 	if without > 0 {
-		rows = append(rows, show.Tally{By: by, Tasks: without, Filter: "-" + word + "*"})
+		rows = append(rows, show.Tally{By: by, Tasks: without, Filter: given + "-" + word + "*"})
 	}
 	return rows
 }

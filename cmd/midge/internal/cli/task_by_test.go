@@ -34,18 +34,25 @@ func TestTasksAreCountedByAProperty(t *testing.T) {
 			t.Errorf("midge %s: got\n%s\nwant\n%s", line, got, want)
 		}
 	}
-	for _, by := range []string{"kind", "header.tenant", "'header.a b'"} {
-		var counts []show.Tally
-		r.decode("task ls -o json --by "+by, &counts)
-		sum := int64(0)
-		for _, c := range counts {
-			listed := int64(strings.Count(r.ok("task ls -o ids -- '"+c.Filter+"'"), "\n"))
-			if sum += c.Tasks; listed != c.Tasks || c.By != strings.Trim(by, "'") {
-				t.Errorf("by %s: %+v, and its filter chooses %d tasks", by, c, listed)
+	r.insert(storage.Insert{Ref: storage.Ref{Queue: "third", ID: "f"}, Kind: "old", Headers: map[string]string{"tenant": "x"}})
+	r.work("third", storage.Settle{Outcome: storage.Bury, Error: "no route"})
+	for given, want := range map[string]int64{
+		"": 5, "state:dead": 1, "queue:mail kind:send*": 2, "--state dead,retry": 1, "--state all": 6, "--queue other,third": 2,
+		"--queue third --state ended 'error:\"no route\"'": 1,
+	} {
+		for _, by := range []string{"kind", "header.tenant", "'header.a b'"} {
+			var counts []show.Tally
+			r.decode("task ls -o json --by "+by+" "+given, &counts)
+			sum := int64(0)
+			for _, c := range counts {
+				listed := int64(strings.Count(r.ok("task ls -o ids -- '"+c.Filter+"'"), "\n"))
+				if sum += c.Tasks; listed != c.Tasks || c.By != strings.Trim(by, "'") {
+					t.Errorf("by %s %s: %+v, and its filter chooses %d tasks", by, given, c, listed)
+				}
 			}
-		}
-		if sum != 5 {
-			t.Errorf("by %s: %d tasks were counted, want 5", by, sum)
+			if sum != want {
+				t.Errorf("by %s %s: %d tasks were counted, want %d", by, given, sum, want)
+			}
 		}
 	}
 	if got := r.run("task ls --by kind --limit 1"); !strings.Contains(got.err, "showing 1 of 2 values") {

@@ -36,6 +36,17 @@ func (c *choice) text(args []string) string {
 	return strings.Join(args, " ")
 }
 
+// whole returns a filter text with the queues and the states of the flags.
+func (c *choice) whole(text string) string {
+	if len(c.queues) > 0 {
+		text = "queue:" + strings.Join(c.queues, ",") + " " + text
+	}
+	if len(c.states) > 0 {
+		text = "state:" + strings.Join(c.states, ",") + " " + text
+	}
+	return strings.TrimSpace(text)
+}
+
 // request makes the request for the tasks that match the flags and the filter text.
 func (c *choice) request(text string) (scan.Request, error) {
 	for _, queue := range c.queues {
@@ -152,7 +163,7 @@ func (a *app) taskLs() *cobra.Command {
 		case *by == byDeath:
 			return a.listCauses(ctx, req, text, a.most(cmd, *limit))
 		case count != nil:
-			return a.listTallies(ctx, req, *by, count, a.most(cmd, *limit))
+			return a.listTallies(ctx, req, c.whole(text), *by, count, a.most(cmd, *limit))
 		}
 		if a.most(cmd, *limit) == math.MaxInt {
 			return a.streamTasks(ctx, req, p)
