@@ -57,7 +57,7 @@ func (a *app) completions(root *cobra.Command) {
 			case verb.Name() == "add":
 				verb.ValidArgsFunction = a.completed(a.kindNames)
 			case noun.Name() == "task":
-				verb.ValidArgsFunction = a.completed(a.filterWords)
+				verb.ValidArgsFunction = a.completed(a.filterWords, fixedWords()...)
 			default:
 				verb.ValidArgsFunction = cobra.NoFileCompletions
 			}
@@ -107,22 +107,25 @@ func noFiles(cmd *cobra.Command) {
 	}
 }
 
-// completed makes a completion for cobra. It fails silently, because a message would appear in the line
-// that the user types.
-func (a *app) completed(names completer) cobra.CompletionFunc {
+// completed makes a completion for cobra, of fixed words and of names. It fails silently, because a message
+// would appear in the line that the user types. If the time is over, the names are left out: some of them
+// would look like all.
+func (a *app) completed(names completer, words ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) {
 		ctx, stop := context.WithTimeout(cmd.Context(), completeTime)
 		defer stop()
 		a.quiet = true
-		found := make(chan []string, 1)
+		found, all := make(chan []string, 1), words
 		go func() { found <- names(ctx) }() // ends with the process if the storage ignores ctx
 		select {
-		case all := <-found:
-			all = slices.DeleteFunc(all, func(s string) bool { return !strings.HasPrefix(s, begin) })
-			return all, cobra.ShellCompDirectiveNoFileComp
+		case some := <-found:
+			if ctx.Err() == nil {
+				all = slices.Concat(words, some)
+			}
 		case <-ctx.Done():
-			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+		all = slices.DeleteFunc(slices.Clone(all), func(s string) bool { return !strings.HasPrefix(s, begin) })
+		return all, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -182,11 +185,17 @@ func (a *app) scheduleNames(ctx context.Context) (names []string) {
 	return names
 }
 
-// filterWords returns the words with which a filter may begin.
-func (a *app) filterWords(ctx context.Context) (words []string) {
+// fixedWords returns the words with which a filter may begin and that need no storage.
+func fixedWords() []string {
+	words := []string{"error:", "age>"}
 	for _, state := range filter.StateWords() {
 		words = append(words, "state:"+state)
 	}
+	return words
+}
+
+// filterWords returns the words with which a filter may begin and that the storage knows.
+func (a *app) filterWords(ctx context.Context) (words []string) {
 	for _, kind := range a.kindNames(ctx) {
 		words = append(words, "kind:"+kind)
 	}
@@ -196,15 +205,18 @@ func (a *app) filterWords(ctx context.Context) (words []string) {
 	for _, g := range a.newestCauses(ctx) {
 		words = append(words, cobra.CompletionWithDesc("cause:"+g.ID, g.LastError()))
 	}
-	return append(words, "error:", "age>")
+	return words
 }
+
+// mostCompleted is about how many dead tasks are read for the completion of causes.
+const mostCompleted = 1000
 
 // newestCauses returns the causes of death of the newest dead tasks, the most frequent first.
 func (a *app) newestCauses(ctx context.Context) []scan.Group {
 	if a.open(ctx) != nil {
 		return nil
 	}
-	g := scan.NewGrouping(a.store, scan.Request{Time: completeTime / 3})
+	g := scan.NewGrouping(a.store, scan.Request{Tasks: mostCompleted, Time: -1})
 	if _, err := g.Read(ctx); err != nil {
 		return nil
 	}

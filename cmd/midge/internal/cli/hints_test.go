@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -85,6 +87,47 @@ func TestCausesAreCompleted(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestNoHalfListIsCompleted completes words on a storage that answers some calls in time and others never: the fixed
+// words alone are offered.
+func TestNoHalfListIsCompleted(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		for _, slow := range []time.Duration{120 * time.Millisecond, 200 * time.Millisecond, time.Hour} {
+			r := newRig(t)
+			r.night()
+			r.insert(storage.Insert{Ref: storage.Ref{Queue: "other", ID: "z"}, Kind: "send_mail"})
+			r.work("other", storage.Settle{Outcome: storage.Bury, Error: "no route"})
+			r.store = sluggish{r.store, slow}
+			got := r.run("__complete task ls ''").out
+			whole := slow == 120*time.Millisecond
+			for _, word := range []string{"kind:", "queue:", "cause:3bixdebokt98e", "no route"} {
+				if strings.Contains(got, word) != whole {
+					t.Errorf("%v: got %q, want %q in it: %t", slow, got, word, whole)
+				}
+			}
+			for _, word := range []string{"state:dead\n", "error:\n", "age>\n"} {
+				if !strings.Contains(got, word) {
+					t.Errorf("%v: got %q, want %q in it", slow, got, word)
+				}
+			}
+		}
+	})
+}
+
+// sluggish is a storage each of whose lists takes a while.
+type sluggish struct {
+	storage.Storage
+
+	wait time.Duration
+}
+
+func (s sluggish) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+	sleep.For(ctx, s.wait)
+	if ctx.Err() != nil {
+		return storage.TasksPage{}, ctx.Err()
+	}
+	return s.Storage.Tasks(ctx, q)
 }
 
 // TestRunningIsTheWordForPending lists the tasks of a runner, of which it has started one, by both words.
