@@ -333,8 +333,8 @@ func (w *word) buildMoment(t *term) error {
 	case t.field.kind == ofAge:
 		return w.wrong("the value", "a duration with its unit behind > or <, such as age>90s, age>1h or age>2d")
 	case !ok || op == ":" && !day:
-		return w.wrong("the value", "a duration with its unit or a moment behind > or <, such as %s>1h, %s>2026-11-23 or "+
-			"%s>2026-11-23T10:00:00Z, or a day or yes or no behind :", t.field.name, t.field.name, t.field.name)
+		return w.wrong("the value", "%s>1h, %s>2026-11-23 or %s>2026-11-23T10:00:00Z, or behind : a day, yes or no",
+			t.field.name, t.field.name, t.field.name)
 	}
 	t.test = func(s *subject) bool {
 		is := moment(&s.Task)

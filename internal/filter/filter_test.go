@@ -323,6 +323,18 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// TestAWordInQuotesIsSearchedFor searches for texts that would mean something without quotes, and writes them so.
+func TestAWordInQuotesIsSearchedFor(t *testing.T) {
+	for _, text := range []string{"OR", "AND", "NOT", "||", "&&", "or", "ORacle", "-OR"} {
+		for _, words := range []string{Quote(text), `"` + text + `"`} {
+			f, err := Parse(words)
+			if err != nil || !f.Match(storage.Task{Kind: "a", State: storage.Waiting, Ref: storage.Ref{Queue: "x" + text}}) {
+				t.Errorf("%s: got %v, want the tasks with %s", words, err, text)
+			}
+		}
+	}
+}
+
 func TestAWordThatCannotBeReadIsNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		`kind:a kin:b`: `filter: the field in "kin:b" at character 8: want kind, or another of queue`,
@@ -330,9 +342,15 @@ func TestAWordThatCannotBeReadIsNamed(t *testing.T) {
 		`state:done`: `filter: the state in "state:done" at character 1: want one of waiting, running, ` +
 			`scheduled, retry, completed, cancelled, dead, live, ended or all`,
 		`state:d*`:                           `filter: the state in "state:d*"`,
+		`priority=5 OR kind:x`:               `filter: the word in "OR" at character 12: want words that must all match, with a,b for either and -a for not; the text itself in quotes`,
+		`a AND b`:                            `the word in "AND" at character 3`,
+		`NOT kind:x`:                         `the word in "NOT"`,
+		`a || b`:                             `the word in "||"`,
+		`a && b`:                             `the word in "&&"`,
+		`created>2026-13-45`:                 `want created>1h, created>2026-11-23 or created>2026-11-23T10:00:00Z, or behind : a day, yes or no`,
 		`age>90`:                             `a duration with its unit`,
 		`age:1h`:                             `a duration with its unit behind > or <`,
-		`ended:1h`:                           `a day or yes or no behind :`,
+		`ended:1h`:                           `behind : a day, yes or no`,
 		`due>tomorrow`:                       `due>2026-11-23`,
 		`retries>many`:                       `an integer`,
 		`retries>1,2`:                        `one value without * behind >`,

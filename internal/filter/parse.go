@@ -92,6 +92,10 @@ func (w *word) wrong(what, want string, args ...any) *Error {
 	}
 }
 
+// joiners join words in other languages. Here a task has to match all words, so that a joiner would be
+// searched for, and the filter would choose other tasks than the user means.
+var joiners = []string{"OR", "AND", "NOT", "||", "&&"}
+
 // read reads the word and builds its test.
 func (w *word) read() (term, error) {
 	var t term
@@ -114,6 +118,10 @@ func (w *word) read() (term, error) {
 	}
 	if t.value, err = w.values(want); err != nil {
 		return t, err
+	}
+	if t.op == "" && slices.Contains(joiners, w.text[begin:w.at]) {
+		return t, w.wrong("the word",
+			"words that must all match, with a,b for either and -a for not; the text itself in quotes")
 	}
 	return t, w.build(&t)
 }

@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -57,7 +58,7 @@ func quote(text string, name bool) string {
 	special := func(r rune) bool {
 		return strings.ContainsRune(`*,"\`, r) || name && strings.ContainsRune(":<>=", r) || unicode.IsSpace(r) || !strconv.IsPrint(r)
 	}
-	if text != "" && !strings.ContainsFunc(text, special) && (!name || text[0] != '-') {
+	if text != "" && !strings.ContainsFunc(text, special) && (!name || text[0] != '-' && !slices.Contains(joiners, text)) {
 		return text
 	}
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
