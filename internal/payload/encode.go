@@ -110,7 +110,7 @@ func CheckJSON(given string, text []byte) error {
 	if !errors.As(err, &at) || at.Offset >= int64(len(text)) && !strings.HasPrefix(err.Error(), "invalid") {
 		return storage.Invalid("parameters", given, "JSON to its end")
 	}
-	return storage.Invalid("parameters", given, "JSON, which ends before character %d", at.Offset)
+	return storage.Invalid("parameters", given, "valid JSON: character %d does not fit", at.Offset)
 }
 
 // fromJSON returns MessagePack whose values have the types of the JSON.

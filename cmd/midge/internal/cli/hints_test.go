@@ -15,9 +15,10 @@ import (
 func TestAMistypedCommandLeadsToTheNearest(t *testing.T) {
 	r := newRig(t)
 	for line, next := range map[string]string{
-		"foo": "midge top", "doktor": "midge doctor", "task lss": "midge task ls", "requeue mail/a1": "midge task requeue",
-		"pause mail": "midge queue pause", "retry x": "midge task requeue", "zzzzzzzzz": "midge --help",
-		"queue requeue x": "midge task requeue",
+		"foo": "midge top", "doktor": "midge doctor", "task lss": "midge task ls", "requeue mail/a1": "midge task requeue mail/a1",
+		"pause mail": "midge queue pause mail", "retry x": "midge task requeue x", "zzzzzzzzz": "midge --help",
+		"queue requeue x": "midge task requeue x", "taks ls": "midge task ls", "tsak ls 'kind:a b'": "midge task ls 'kind:a b'",
+		"zzzzzzzzz ls": "midge --help", "requeue": "midge task requeue",
 	} {
 		got := r.run(line)
 		if got.code != BadInput || !strings.HasSuffix(got.err, "\nnext: "+next+"\n") {

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/shell"
 )
 
 // root makes the tree of commands.
@@ -22,7 +24,7 @@ func (a *app) root() *cobra.Command {
 			"MIDGE_STORAGE, MIDGE_PROFILE, the default profile of the configuration.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return noCommand(cmd, args[0])
+				return noCommand(cmd, args)
 			}
 			return nil
 		},
@@ -53,25 +55,36 @@ func noun(name, short string, aliases []string, verbs ...*cobra.Command) *cobra.
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		return noCommand(cmd, args[0])
+		return noCommand(cmd, args)
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(verbs...)
 	return cmd
 }
 
-// noCommand returns the error for an unknown command.
-func noCommand(cmd *cobra.Command, word string) error {
-	next := cmd.CommandPath() + " --help"
-	if path := elsewhere(cmd.Root(), word); path != "" {
-		next = path
-	} else if near := cmd.SuggestionsFor(word); len(near) > 0 {
-		next = cmd.CommandPath() + " " + near[0]
+// noCommand returns the error for an unknown command, which is the first of the arguments. The others stay
+// behind the command that is proposed.
+func noCommand(cmd *cobra.Command, args []string) error {
+	word, next := args[0], cmd.CommandPath()+" --help"
+	path := elsewhere(cmd.Root(), word)
+	if near := cmd.SuggestionsFor(word); path == "" && len(near) > 0 {
+		swapped := func(name string) bool { return letters(name) == letters(word) }
+		path = cmd.CommandPath() + " " + near[max(0, slices.IndexFunc(near, swapped))]
+	}
+	if path != "" {
+		next = strings.TrimSpace(path + " " + shell.Line(args[1:]...))
 	}
 	return &exitError{
 		code: BadInput, text: fmt.Sprintf("%s has no command %q", cmd.CommandPath(), word),
 		next: next,
 	}
+}
+
+// letters returns the letters of a word in their order. Words with swapped letters have the same ones.
+func letters(word string) string {
+	sorted := []byte(word)
+	slices.Sort(sorted)
+	return string(sorted)
 }
 
 // elsewhere returns the path of a command with a name, such as "midge task requeue"; "" if there is none.

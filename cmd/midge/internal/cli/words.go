@@ -23,7 +23,11 @@ var flagWants = map[string]string{
 func flagError(cmd *cobra.Command, err error) error {
 	var wrong *pflag.InvalidValueError
 	if !errors.As(err, &wrong) {
-		return usage(cmd, "%v", err)
+		text := err.Error()
+		if strings.Contains(cmd.Use, "FILTER") && strings.HasPrefix(text, "unknown shorthand flag") {
+			text += "\na filter that begins with - stands behind --, with all flags before it"
+		}
+		return usage(cmd, "%s", text)
 	}
 	want := flagWants[wrong.GetFlag().Value.Type()]
 	var invalid *storage.InvalidError

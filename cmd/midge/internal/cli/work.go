@@ -162,7 +162,7 @@ func (a *app) runProgram(ctx context.Context, f *workFlags, program []string) er
 
 func (f *workFlags) check() error {
 	if len(f.kinds) == 0 {
-		return storage.Invalid("--kind", "nothing", "the kind of the tasks to run")
+		return badInput("midge work wants the kind of the tasks to run: give --kind")
 	}
 	for _, kind := range f.kinds {
 		if err := storage.CheckName("--kind", kind); err != nil {

@@ -88,7 +88,7 @@ func TestAWrongRowStopsTheLoad(t *testing.T) {
 		reason            string
 	}{
 		"cut JSON":            {"a.jsonl", "{}\n", "{\"secret\": [1, \n", nil, 2, "the row is no JSON: want JSON to its end"},
-		"wrong JSON":          {"a.jsonl", "{}\n", "{\"secret\" 1}\n", nil, 2, "which ends before character"},
+		"wrong JSON":          {"a.jsonl", "{}\n", "{\"secret\" 1}\n", nil, 2, "want valid JSON: character 11 does not fit"},
 		"two values":          {"a.jsonl", "{}\n", "{} secret\n", nil, 2, "the row is no JSON"},
 		"no UTF-8":            {"a.jsonl", "{}\n", "\"secret\xff\"\n", nil, 2, "not valid UTF-8"},
 		"no UTF-8, line":      {"a.txt", "x\n", "secret\xff\n", nil, 2, "not valid UTF-8"},
