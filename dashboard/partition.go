@@ -34,7 +34,9 @@ type partitionsData struct {
 }
 
 // Shown reports whether the page has the list. A queue without partitions has none.
-func (d *partitionsData) Shown() bool { return len(d.Rows) > 0 || d.First != "" || d.Problem != "" }
+func (d *partitionsData) Shown() bool {
+	return len(d.Rows) > 0 || d.First != "" || d.Next != "" || d.Problem != ""
+}
 
 // partitionView is a partition in a list.
 type partitionView struct {

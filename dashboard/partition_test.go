@@ -24,6 +24,31 @@ func (s *site) partitioned(n int, keys ...string) {
 	}
 }
 
+// sparse is a storage whose pages of partitions are empty before the last one.
+type sparse struct{ storage.Storage }
+
+func (s sparse) Partitions(ctx context.Context, q storage.PartitionsQuery) (storage.PartitionsPage, error) {
+	if q.After == "" && q.Key == "" {
+		return storage.PartitionsPage{Next: "a"}, nil
+	}
+	return s.Storage.Partitions(ctx, q)
+}
+
+// TestAnEmptyPageOfPartitionsLeadsToTheNext lists partitions of which the first page has none.
+func TestAnEmptyPageOfPartitionsLeadsToTheNext(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "empty", dashboard.Config{})
+		s.partitioned(1, "b")
+		h, err := dashboard.Handler(sparse{s.Store}, admitting(dashboard.Config{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Dashboard = h
+		s.shows("/queues/mail", "No partition of this page has waiting tasks", `rel="next" href="/queues/mail?after=a">Next</a>`)
+		s.shows("/queues/mail?after=a", `data-key="b"`)
+	})
+}
+
 // TestAPartitionIsShownPausedAndResumed pauses a partition of a queue by its page, and resumes it.
 func TestAPartitionIsShownPausedAndResumed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -246,11 +246,11 @@ func (a *app) partitionKeys(ctx context.Context, queues []string) (keys []string
 	if len(queues) != 1 || a.open(ctx) != nil {
 		return nil
 	}
-	page, err := a.store.Partitions(ctx, storage.PartitionsQuery{Queue: queues[0]})
+	found, _, err := a.partitions(ctx, queues[0], storage.MaxNames)
 	if err != nil {
 		return nil
 	}
-	for _, s := range page.Partitions {
+	for _, s := range found {
 		keys = append(keys, s.Key)
 	}
 	return keys

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -124,6 +125,16 @@ func TestAllPartitionsAreListed(t *testing.T) {
 	}
 }
 
+// sparse is a storage whose first page of partitions is empty, though there are more.
+type sparse struct{ storage.Storage }
+
+func (s sparse) Partitions(ctx context.Context, q storage.PartitionsQuery) (storage.PartitionsPage, error) {
+	if q.After == "" && q.Key == "" {
+		return storage.PartitionsPage{Next: " "}, nil
+	}
+	return s.Storage.Partitions(ctx, q)
+}
+
 // TestKeysAreCompleted completes the keys of the partitions of the queue that a command names.
 func TestKeysAreCompleted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
@@ -142,8 +153,11 @@ func TestKeysAreCompleted(t *testing.T) {
 			"task ls --queue mail,other --partition a": "",
 			"task edit x --queue mail --partition a":   "acme\n",
 		} {
-			if got, _, _ := strings.Cut(r.run("__complete "+line).out, ":4"); got != want {
-				t.Errorf("%s: got %q, want %q", line, got, want)
+			for _, store := range []storage.Storage{r.store, sparse{r.store}} {
+				r.store = store
+				if got, _, _ := strings.Cut(r.run("__complete "+line).out, ":4"); got != want {
+					t.Errorf("%s: %T: got %q, want %q", line, store, got, want)
+				}
 			}
 		}
 	})
