@@ -364,25 +364,23 @@ func TestAPageOfPartitionsLooksAtABoundedNumber(t *testing.T) {
 		t.Fatal(err)
 	}
 	var over []goredis.Z
-	for i := range 2500 {
+	for i := range 1100 {
 		over = append(over, goredis.Z{Score: 2 * never, Member: fmt.Sprintf("q%04d", i)})
 	}
 	if err := s.client.ZAdd(t.Context(), s.keys.key("mail", ringKey), over...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	for _, query := range []storage.PartitionsQuery{{Limit: 1}, {Limit: 1000}} {
-		var read []string
-		for query.Queue = "mail"; len(read) == 0 || query.After != ""; {
-			page, err := s.Partitions(t.Context(), query)
-			if err != nil {
-				t.Fatal(err)
-			}
-			query.After = page.Next
-			read = append(read, fmt.Sprint(len(page.Partitions), page.Next))
+	var read []string
+	for query := (storage.PartitionsQuery{Queue: "mail", Limit: 1}); len(read) == 0 || query.After != ""; {
+		page, err := s.Partitions(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if want := []string{"01000", "02001", "1"}; !slices.Equal(read, want) {
-			t.Errorf("limit %d: read %q, want %q", query.Limit, read, want)
-		}
+		query.After = page.Next
+		read = append(read, fmt.Sprint(len(page.Partitions), page.Next))
+	}
+	if want := []string{"01000", "1"}; !slices.Equal(read, want) {
+		t.Errorf("read %q, want %q", read, want)
 	}
 }
 

@@ -187,8 +187,9 @@ func (a *app) scheduleNames(ctx context.Context) (names []string) {
 
 // fixedWords returns the words with which a filter may begin and that need no storage.
 func fixedWords() []string {
-	words := []string{"error:", "age>"}
-	for _, state := range filter.StateWords() {
+	states := filter.StateWords()
+	words := append(make([]string, 0, 2+len(states)), "error:", "age>")
+	for _, state := range states {
 		words = append(words, "state:"+state)
 	}
 	return words

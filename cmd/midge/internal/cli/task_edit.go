@@ -160,8 +160,8 @@ func (a *app) editFields(
 	return a.changeOn(ctx, req, &f.changeFlags) // standard input can be read only once
 }
 
-// noteTexts prints which of the fields that were set to numbers have texts all the same, because they had texts
-// before, and which command stores a number.
+// noteTexts prints which of the fields that were set to numbers have texts all the same, because they had
+// texts before, and which command stores a number.
 func (a *app) noteTexts(params payload.Part, set []payload.Setting) {
 	values := payload.ValuesOf(params.Encoding, params.Data)
 	for _, s := range set {
