@@ -176,8 +176,10 @@ func TestCompleteWithOutlastsTheLease(t *testing.T) {
 		d, err := s.store.Describe(t.Context())
 		return err == nil && d.Now.After(held.LeaseUntil.Add(2*time.Second))
 	})
-	if state, err := s.client.Cancel(t.Context(), task.Ref); err != nil || state != storage.Pending {
-		t.Errorf("a cancel meanwhile: got %s, %v, want it pending", state, err)
+	_, err = s.client.Cancel(t.Context(), task.Ref)
+	barred, ok := errors.AsType[*storage.DependencyError](err)
+	if !ok || len(barred.Barred) != 1 || barred.Barred[0].State != storage.Pending {
+		t.Errorf("a cancel meanwhile: got %v, want it refused because the task is pending", err)
 	}
 	close(commit)
 	s.awaitCompleted(task.Ref)
