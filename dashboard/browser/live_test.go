@@ -333,9 +333,8 @@ func TestALivePageStandsStill(t *testing.T) {
 		}
 		tabs["/"].sees(fmt.Sprintf(`%s !== %q`, waiting, was))
 	}
-	now := eval[string](tabs["/"], waiting)
 	for path, tb := range tabs {
-		tb.sees(fmt.Sprintf(`%s === %q`, waiting, now))
+		tb.sees(waiting + ` === '11,276'`) // a page may have shown fewer tasks before, and another one may not
 		if moved := eval[float64](tb, `window.moved`); moved > 0.02 {
 			t.Errorf("the layout of %s has shifted by %.3f, want at most 0.02", path, moved)
 		}
