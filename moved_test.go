@@ -268,39 +268,43 @@ func TestARestoredTaskWasDueAtItsMoment(t *testing.T) {
 	} {
 		for _, text := range []string{"", "1h0m0s", "unknown", "2020-01-02T03:04:05Z"} {
 			for _, dated := range []bool{true, false} {
-				bubble(t, func(b *bench) {
-					begun := time.Now().UTC()
-					task := storage.Task{
-						Ref: ref("default", "1"), Kind: "work", Encoding: "json", Payload: []byte(`{"Name":"a"}`), CrashLimit: 1,
-						Headers: map[string]string{"a": "b"}, State: state, Due: begun.Add(time.Minute),
-					}
-					want := time.Time{}
-					switch {
-					case state.Timed():
-						want = task.Due
-					case text == "":
-						want = begun
-					case text == "1h0m0s" && dated:
-						want = begun.Add(-time.Hour)
-					case text != "1h0m0s" && text != "unknown":
-						want = must1(time.Parse(time.RFC3339, text))
-					}
-					if text != "" {
-						task.Headers[storage.DueHeader] = text
-					}
-					if dated {
-						task.Created = begun.Add(-2 * time.Hour)
-					}
-					in := must1(bulk.RecordOf(task).Insert())
-					must1(storage.NewSession(b.store, 0).ApplyOne(b.ctx, storage.Tx{Inserts: []storage.Insert{in}}))
-					if run := b.next(); run.Ref.ID != "1" || !run.Due.Truncate(time.Millisecond).Equal(want) {
-						t.Errorf("%s, %q, created known %v: was due at %v, want %v", state, text, dated, run.Due, want)
-					}
-					if task.Headers[storage.DueHeader] != text {
-						t.Errorf("%s, %q: the record itself changed", state, text)
-					}
-				})
+				bubble(t, func(b *bench) { b.restores(t, state, text, dated) })
 			}
 		}
+	}
+}
+
+// restores restores a task with a text in midge.due, "" for no such header, and whose creation is known if it is dated.
+func (b *bench) restores(t *testing.T, state storage.State, text string, dated bool) {
+	t.Helper()
+	begun := time.Now().UTC()
+	task := storage.Task{
+		Ref: ref("default", "1"), Kind: "work", Encoding: "json", Payload: []byte(`{"Name":"a"}`), CrashLimit: 1,
+		Headers: map[string]string{"a": "b"}, State: state, Due: begun.Add(time.Minute),
+	}
+	want := time.Time{}
+	switch {
+	case state.Timed():
+		want = task.Due
+	case text == "":
+		want = begun
+	case text == "1h0m0s" && dated:
+		want = begun.Add(-time.Hour)
+	case text != "1h0m0s" && text != "unknown":
+		want = must1(time.Parse(time.RFC3339, text))
+	}
+	if text != "" {
+		task.Headers[storage.DueHeader] = text
+	}
+	if dated {
+		task.Created = begun.Add(-2 * time.Hour)
+	}
+	in := must1(bulk.RecordOf(task).Insert())
+	must1(storage.NewSession(b.store, 0).ApplyOne(b.ctx, storage.Tx{Inserts: []storage.Insert{in}}))
+	if run := b.next(); run.Ref.ID != "1" || !run.Due.Truncate(time.Millisecond).Equal(want) {
+		t.Errorf("%s, %q, created known %v: was due at %v, want %v", state, text, dated, run.Due, want)
+	}
+	if task.Headers[storage.DueHeader] != text {
+		t.Errorf("%s, %q: the record itself changed", state, text)
 	}
 }

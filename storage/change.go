@@ -66,7 +66,9 @@ type Change struct {
 	// UniqueLife key, which moves along.
 	Queue string
 
-	// Cancel ends the task at once, or asks the runner of a pending task to stop it.
+	// Cancel ends the task at once, or asks the runner of a pending task to stop it. If an open transaction
+	// keeps the pending task locked, a storage may refuse the cancel with a DependencyError in whose Barred
+	// the task is pending: it acknowledges no cancel that a rollback would lose.
 	Cancel bool
 
 	// Cursor replaces the moments and the declaration of a cursor.

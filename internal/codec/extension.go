@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Where the MessagePack decoder wants a map, and there only, it skips the head of an extension and reads the
-// map of its body, whose depth and sizes no check has bounded. checkExtensions refuses these.
+// In the place of a map, and there only, the MessagePack decoder skips the head of an extension and reads a map
+// from its body, whose depth and sizes no check has bounded. checkExtensions refuses such extensions.
 
 // isExtension reports whether a code of MessagePack is that of an extension.
 func isExtension(c byte) bool { return c >= 0xc7 && c <= 0xc9 || c >= 0xd4 && c <= 0xd8 }

@@ -14,7 +14,7 @@ import (
 // grove is a map of its own kind.
 type grove map[string]grove
 
-// The library reads the map of an extension's body where it wants a map.
+// In the place of a map, the library reads a map from the body of an extension.
 func TestAnExtensionIsNoMap(t *testing.T) {
 	type inner struct{ Map map[int]int }
 	type job struct {

@@ -76,8 +76,8 @@ func TestANameInATagIsNoOption(t *testing.T) {
 	type job struct {
 		M      map[string]int
 		Intern string     `msgpack:"intern"`
-		Price  *price     `json:"omitzero" msgpack:"omitzero"`
 		Addr   netip.Addr `msgpack:"omitempty"`
+		Price  *price     `json:"omitzero"     msgpack:"omitzero"`
 	}
 	type array struct {
 		_msgpack struct{} `msgpack:"as_array"`

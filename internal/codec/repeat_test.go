@@ -23,7 +23,7 @@ func notation(pairs ...string) []byte {
 	return []byte("{" + text[1:] + "}")
 }
 
-// Of a name that is stored twice the last value counts, as it does where no field was renamed. A newer name of a
+// If a name is stored twice, the last value counts, as it does if no field was renamed. A newer name of a
 // field precedes an older one, wherever it stands.
 func TestOfARepeatedNameTheLastValueIsRead(t *testing.T) {
 	type job struct {
@@ -85,7 +85,7 @@ func TestALetterIsTheOneThatJSONTakesItFor(t *testing.T) {
 	}
 }
 
-// The values of a repeated struct are read one into another, as they are where no field was renamed.
+// The values of a repeated struct are read one into another, as they are if no field was renamed.
 func TestARepeatedStructIsReadAsWithoutARenamedField(t *testing.T) {
 	type plain struct{ V struct{ A, B string } }
 	type renamed struct {

@@ -188,7 +188,7 @@ func (in *reader) space() {
 	}
 }
 
-// endJSON returns where a value of JSON ends.
+// endJSON returns the index behind the value of JSON that begins at an index.
 func endJSON(data []byte, begin int) int {
 	depth, text := 0, false
 	for at := begin; at < len(data); at++ {

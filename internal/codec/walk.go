@@ -366,7 +366,7 @@ func (w *walk) ownKey(s *shape, key reflect.Value, keys map[any]bool) *problem {
 	if err != nil { // the encoder of the whole value returns it too
 		return nil
 	}
-	read := any(string(data)) // what makes it another key than others where it is read
+	read := any(string(data)) // the decoder compares it with other keys by this
 	if w.encoding == MessagePack && (w.untyped || isInterface(s.key)) {
 		var back any
 		if decodeMsgpack(data, &back) == nil {

@@ -260,12 +260,29 @@ func TestAnAnyIsNotLeftOutWhereItSeemsEmpty(t *testing.T) {
 	}
 	for path, values := range map[string][]any{
 		"": {
-			nil, 7, Open{}, byText{}, &byText{7}, []byText{{7}}, time.Unix(0, 0), []int(nil), map[string]int(nil), (*int)(nil),
-			(*price)(nil), new(int), new(""), price{7}, &price{7}, 0.5, "a", true, [1]int{}, []any{nil}, new(any(0)),
+			nil, 7,
+			Open{},
+			byText{},
+			&byText{7},
+			[]byText{{7}},
+			time.Unix(0, 0), []int(nil), map[string]int(nil), (*int)(nil),
+			(*price)(nil), new(int), new(""),
+			price{7},
+			&price{7}, 0.5, "a", true,
+			[1]int{},
+			[]any{nil},
+			new(any(0)),
 		},
 		"V": {
-			byText{7}, netip.IPv6Loopback(), 0, int8(0), uint(0), float32(0), 0.0, math.Copysign(0, -1), false, "", time.Time{},
-			[]int{}, map[string]int{}, [0]int{}, time.Duration(0), price{}, &price{}, new(time.Time), json.Number(""),
+			byText{7},
+			netip.IPv6Loopback(), 0, int8(0), uint(0), float32(0), 0.0, math.Copysign(0, -1), false, "",
+			time.Time{},
+			[]int{},
+			map[string]int{},
+			[0]int{},
+			time.Duration(0),
+			price{},
+			&price{}, new(time.Time), json.Number(""),
 		},
 	} {
 		for _, v := range values {

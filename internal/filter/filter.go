@@ -60,7 +60,7 @@ var Syntax = `A filter is words that a task must all match: kind:send_* retries>
   header.NAME: params.PATH:            params.user.id:42  params.total>99.5  params.lines.0.sku:a*
   is:         declined suspect start-only cancel-asked started ahead unique
   priority cost retries crashes snoozes attempts size    numbers, with : > < >= <=
-              retries counts the failures, also the last one, which is not retried
+              retries counts failures: it is 3 for a task that died after two retries
   age created started declined ended   age>1h, ended<30m (ago), created>2026-11-23
   due expires                          due<10m (from now)
 A - before a word means not. A word alone is searched for in the ref, the kind and the last error.

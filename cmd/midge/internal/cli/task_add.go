@@ -242,7 +242,7 @@ func (a *app) warnUnusual(
 	}
 }
 
-// warnOf warns of a new task with unusual fields, and of one that no live runner can run.
+// warnOf prints a warning if a new task has unusual fields, and if no live runner can run it.
 func (a *app) warnOf(ctx context.Context, in *storage.Insert, so string) {
 	a.warnUnusual(ctx, in.Ref.Queue, in.Kind, payload.Part{Encoding: in.Encoding, Data: in.Payload})
 	a.warnUnserved(ctx, in.Ref.Queue, in.Kind, so)
