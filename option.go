@@ -210,6 +210,9 @@ func (c *call) read(opts []Option) error {
 		}
 		o.apply(c)
 	}
+	if c.at.IsZero() {
+		return c.err
+	}
 	deadline := (storage.Task{Headers: c.options.Headers}).Deadline()
 	if !deadline.IsZero() && deadline.Before(c.at) {
 		c.fail(storage.Invalid("Deadline", deadline, "a moment after that of %s, %v", c.timed, c.at))

@@ -132,11 +132,13 @@ func (ch *Change) CompleteHeaders(t *Task) {
 // CompleteHeaders returns the insert with [DueHeader] if it is of a task for later. Call it once the insert
 // is complete.
 func (in Insert) CompleteHeaders() Insert {
-	due := in.Delay.String()
+	var due string
 	switch {
 	case !in.At.IsZero():
 		due = in.At.UTC().Format(time.RFC3339Nano)
-	case in.Delay <= 0:
+	case in.Delay > 0:
+		due = in.Delay.String()
+	default:
 		return in
 	}
 	all := make(map[string]string, len(in.Headers)+1)
