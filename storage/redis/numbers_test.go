@@ -131,16 +131,10 @@ func losesItsCount(t *testing.T, general bool, value string) {
 	if err != nil || len(c.Fences) != 6 {
 		t.Fatalf("claimed %d, %v, want 6", len(c.Fences), err)
 	}
-	fields, err := server.HKeys("midge:{mail}:claims")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, field := range fields {
-		if strings.HasPrefix(field, countSign) {
-			server.HDel("midge:{mail}:claims", field)
-			if value != "lost" {
-				server.HSet("midge:{mail}:claims", field, value)
-			}
+	for _, field := range countsOfGroups(t, server) {
+		server.HDel("midge:{mail}:claims", field)
+		if value != "lost" {
+			server.HSet("midge:{mail}:claims", field, value)
 		}
 	}
 	tx := storage.Tx{Settles: []storage.Settle{
