@@ -265,11 +265,19 @@ func (e unsent) As(target any) bool { return errors.As(e.error, target) }
 
 // repeat calls send until the outcome is known, ctx ends or leaves no time for another try, the
 // lane is past its life, or the storage is closed. Between tries it waits for 5 ms, and twice as
-// long each time up to a second, with jitter.
+// long each time up to a second, with jitter. The error of a try that ctx ended wraps that of the try before,
+// which tells more.
 func (s *Session) repeat(ctx context.Context, send func() error) error {
 	pause := 5 * time.Millisecond
+	var before error
 	for {
 		err := send()
+		if before != nil && ctx.Err() != nil && errors.Is(err, ErrUnknown) {
+			err = fmt.Errorf("%w; the try before: %w", err, before)
+		}
+		if before = err; !errors.Is(err, ErrUnknown) {
+			before = nil
+		}
 		if !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrUnavailable) {
 			return err
 		}

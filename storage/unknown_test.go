@@ -3,6 +3,7 @@ package storage_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +51,33 @@ func TestARefusalDoesNotUndoWhatMayHaveHappened(t *testing.T) {
 			})
 		})
 	}
+}
+
+// hanging is a storage that answers the first call and lets the others wait until their contexts end.
+type hanging struct {
+	*flaky
+	first error
+}
+
+func (h *hanging) Apply(ctx context.Context, _ storage.Call, _ ...storage.Tx) ([]storage.Applied, error) {
+	if err := h.first; err != nil {
+		h.first = nil
+		return nil, err
+	}
+	<-ctx.Done()
+	return nil, fmt.Errorf("%w: %w", storage.ErrUnknown, context.Cause(ctx))
+}
+
+// TestTheEndOfThePatienceHidesNoError: the last try of a call tells less than the try before.
+func TestTheEndOfThePatienceHidesNoError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reason := errors.New("the reason")
+		store := &hanging{flaky: openFlaky(t), first: fmt.Errorf("%w: %w", storage.ErrUnknown, reason)}
+		_, err := storage.NewSession(store, time.Second).Apply(t.Context(), inserting("a"))
+		if !errors.Is(err, storage.ErrUnknown) || !errors.Is(err, reason) {
+			t.Errorf("got %v, want an unknown outcome with the reason of the first try", err)
+		}
+	})
 }
 
 // TestRepeatWithAnEndedContextStaysUnknown: nothing was sent, so nothing was learned.
