@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -30,7 +31,8 @@ type Config struct {
 	// The schemes rediss+sentinel and rediss+cluster are the last two over TLS. The user may be
 	// left out. The query parameters sentinel_username and sentinel_password are for the
 	// sentinels. The URL of one Redis also takes the query parameters of go-redis, such as
-	// pool_size and client_name; its read_timeout is the timeout of writes too. With
+	// pool_size and client_name; its read_timeout is the timeout of writes too. Any URL takes
+	// wait_replicas, which sets WaitReplicas unless that is more. With
 	// skip_verify=true an attacker on the network can read and change everything, and Describe
 	// warns of that.
 	URL string
@@ -52,6 +54,13 @@ type Config struct {
 	// AllowEviction lets Open accept a Redis that may evict keys when it is full. Tasks can be
 	// lost then. By default Open refuses such a Redis.
 	AllowEviction bool
+	// WaitReplicas is how many replicas have to confirm each call of Apply before it succeeds: inserts, ticks
+	// of schedules, settles, changes and deletes. Where fewer do so within a second, the call fails with a
+	// *ReplicasError. 0 means none. Claims, Extend and Configure do not wait: after a failover that lost a
+	// claim the task runs again. A call waits for a round trip from the master to its replicas. The user needs
+	// +wait, and a Client a ReadTimeout of more than a second. A failover loses no confirmed task only if it
+	// promotes a replica that confirmed it, as the only one does.
+	WaitReplicas int
 
 	ways    ways          // for tests
 	timeout time.Duration // for tests: of reads and writes on a Cluster, 0 for clusterTimeout
@@ -85,8 +94,11 @@ func (c *Config) check() error {
 	if !validPrefix(c.Prefix) {
 		return storage.Invalid("Config.Prefix", c.Prefix, "1 to 64 letters, digits, '_', '.', '-', ':'")
 	}
-	if err := c.checkServer(); err != nil {
+	if err := cmp.Or(c.checkServer(), c.takeReplicas()); err != nil {
 		return err
+	}
+	if c.WaitReplicas < 0 {
+		return storage.Invalid("Config.WaitReplicas", strconv.Itoa(c.WaitReplicas), "0 or more")
 	}
 	return c.Limits.Check()
 }

@@ -90,6 +90,23 @@ func TestURLOfSentinels(t *testing.T) {
 	}
 }
 
+func TestEachURLTakesWaitReplicas(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://h?wait_replicas=2":                      "redis://h",
+		"rediss://u:p?w@h/1?pool_size=3&wait_replicas=2": "rediss://u:p?w@h/1?pool_size=3",
+		"unix:///a.sock?wait_replicas=2&db=1":            "unix:///a.sock?db=1",
+		"redis+sentinel://h/main?db=1&wait_replicas=2":   "redis+sentinel://h/main?db=1",
+		"redis+cluster://h?wait_replicas=2":              "redis+cluster://h",
+	} {
+		for own, replicas := range map[int]int{0: 2, 3: 3} {
+			cfg := Config{URL: url, WaitReplicas: own}
+			if err := cfg.check(); err != nil || cfg.URL != want || cfg.WaitReplicas != replicas {
+				t.Errorf("%s: got %s with %d, %v, want %s with %d", url, cfg.URL, cfg.WaitReplicas, err, want, replicas)
+			}
+		}
+	}
+}
+
 func TestBadConfigIsRefusedWithoutItsSecrets(t *testing.T) {
 	const secret = "hunter2"
 	bad := []Config{
@@ -109,6 +126,9 @@ func TestBadConfigIsRefusedWithoutItsSecrets(t *testing.T) {
 		{URL: "redis+cluster://user:" + secret + "@host/1"},
 		{URL: "redis+cluster://user:" + secret + "%zz@host"},
 		{URL: "redis+cluster://user:" + secret + "@"},
+		{URL: "redis+cluster://user:" + secret + "@h?wait_replicas=x"},
+		{URL: "redis://user:" + secret + "@h?wait_replicas=-1"},
+		{URL: "redis://h", WaitReplicas: -1},
 	}
 	for _, cfg := range bad {
 		s, err := Open(t.Context(), cfg)

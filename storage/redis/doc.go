@@ -20,7 +20,8 @@
 // 6.2, and a Redis that evicts keys when it is full: where maxmemory is set, maxmemory-policy has to
 // be noeviction. Open warns where appendonly is off, because tasks are then lost when Redis stops. So
 // redis.conf needs the lines below. With appendfsync always a power cut loses nothing. With replicas,
-// min-replicas-to-write 1 keeps a master that is cut off from accepting tasks.
+// min-replicas-to-write 1 keeps a master that is cut off from accepting tasks. With Config.WaitReplicas, or
+// wait_replicas=1 in the URL, a call that no replica has confirmed fails with a [ReplicasError].
 //
 //	appendonly yes
 //	appendfsync everysec
@@ -39,6 +40,8 @@
 // That is one command line. A database other than 0 needs +select too, and a Cluster these rules:
 //
 //	+cluster|slots +command
+//
+// Config.WaitReplicas needs +wait, without which Open refuses the user.
 //
 // Open tries all commands that the scripts use. It refuses a user without one of the commands for
 // reading, or with only some of those for writing, by a [PermissionError] that names them, and a user
@@ -107,6 +110,7 @@
 //	                         forgotten
 //	midge:{mail}:opened      sorted set: lane, by the time when it was opened
 //	midge:{mail}:idle        sorted set: process that waits for work, by when a claim of it last left none
+//	midge:{mail}:probe       empty key: the write that WAIT waits for (wait.lua)
 //	midge:{mail}:wake        channel, heard by all processes: "c" for a cancel or settings, "n" for
 //	                         other news
 //	midge:{mail}:wake:9f…    channel, heard by one process: "w" for work
@@ -280,7 +284,8 @@
 //	verb         round trips   commands           complexity
 //	Apply        1 a flush     n/250 or n/40      O(n log N); 1 and 1 more for the first call to
 //	                                              a queue, and each minute; 1 and 1 more too
-//	                                              where a short way leaves the call
+//	                                              where a short way leaves the call; 2 more
+//	                                              a pipeline with WaitReplicas
 //	Claim        1 a command   1 per 64 queues    O(n log N), and at most 100 of maintenance
 //	  Cluster    1 or more     1 or 2 per slot    and 64 queues
 //	Extend       2             n/200 and 1        O(n log N); the second is the heartbeat

@@ -235,7 +235,11 @@ func (s *Storage) judge(
 	case durableNone:
 		f.warnf("the append-only file is off: acknowledged tasks are lost when the server stops")
 	}
-	if n, _ := strconv.Atoi(info["connected_slaves"]); n > 0 && minReplicas(ctx, node) == "0" {
+	n, err := strconv.Atoi(info["connected_slaves"])
+	if err == nil && n < s.replicas {
+		f.warnf("WaitReplicas is %d and the master has %d replicas: what is enqueued or settled fails", s.replicas, n)
+	}
+	if n > 0 && minReplicas(ctx, node) == "0" {
 		f.warnf("min-replicas-to-write is 0: a master cut off from its replicas takes tasks that a failover loses")
 	}
 	return nil

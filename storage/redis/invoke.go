@@ -137,10 +137,13 @@ func (b *brought) learn(inv *invocation) {
 }
 
 func (s *Storage) pipeline(ctx context.Context, invocations []*invocation) {
-	switch len(invocations) {
-	case 0:
+	switch {
+	case len(invocations) == 0:
 		return
-	case 1:
+	case s.replicas > 0:
+		s.replicated(ctx, invocations)
+		return
+	case len(invocations) == 1:
 		_ = s.client.Process(ctx, invocations[0].cmd) // the command has its own error
 		return
 	}

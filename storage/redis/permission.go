@@ -101,6 +101,9 @@ func (s *Storage) permitted(
 		return nil
 	}
 	v := values(list)
+	if s.replicas > 0 && forbidden(node.Do(ctx, "wait", 0, 1).Err()) {
+		return &PermissionError{Commands: []string{"WAIT"}}
+	}
 	reads, writes, reason := v.sublist().texts(), v.sublist().texts(), v.text()
 	if v.bad {
 		return errReply

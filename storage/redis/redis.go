@@ -37,6 +37,8 @@ type Storage struct {
 	stop       context.CancelCauseFunc // ends background
 	jobs       sync.WaitGroup          // the goroutines that run until background ends
 
+	replicas int // Config.WaitReplicas
+
 	closed atomic.Bool
 }
 
@@ -87,6 +89,7 @@ func newStorage(ctx context.Context, cfg Config, l link) (*Storage, error) {
 		link: l, cluster: cluster, scripts: all,
 		keys:       &keys{prefix: cfg.Prefix, shared: !cluster},
 		limits:     limits,
+		replicas:   cfg.WaitReplicas,
 		background: background, stop: stop,
 	}
 	s.health.allowEviction = cfg.AllowEviction

@@ -244,6 +244,7 @@ type scripts struct {
 	apply, claim, extend, configure, divide, apart, task, list, partitions, stats, inspect, pass script
 	// These work on the global keys.
 	register, forget, beat, runners, probe, layout script
+	wait                                           script // for WAIT, of a key of its own
 	// These are the short ways of apply, with few keys; see shortKeys.
 	insert, complete script
 
@@ -358,6 +359,7 @@ func (s *scripts) named() map[string]*script {
 		"stats": &s.stats, "partitions": &s.partitions,
 		"register": &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
 		"probe": &s.probe, "layout": &s.layout, "insert": &s.insert, "complete": &s.complete, "pass": &s.pass,
+		"wait": &s.wait,
 	}
 }
 
@@ -367,7 +369,7 @@ func (s *scripts) files(name string, of *script) []string {
 		"base", "jump", "judge", "lib", "record", "byname", "entry", "rate", "ring", "refusal", "commit",
 	}
 	switch of {
-	case &s.runners, &s.probe:
+	case &s.runners, &s.probe, &s.wait:
 		return []string{name}
 	case &s.forget, &s.layout:
 		return []string{"pack", name}
