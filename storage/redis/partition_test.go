@@ -262,6 +262,44 @@ func TestDamageOfPartitionsStopsNobody(t *testing.T) {
 	}
 }
 
+// TestManyDamagedPartitionsStopNobody: a claim passes over as many partitions as it may, all of which turn out to have
+// no tasks, whether the ring was damaged or the tasks were. The claims after it serve the sound task.
+func TestManyDamagedPartitionsStopNobody(t *testing.T) {
+	const parts = storage.MaxTurns + 1
+	for name, damage := range map[string]func(t *testing.T, server *miniredis.Miniredis, session *storage.Session){
+		"members of the ring without tasks": func(t *testing.T, server *miniredis.Miniredis, _ *storage.Session) {
+			t.Helper()
+			for i := range parts {
+				if _, err := server.ZAdd("midge:{mail}:ring", -never, fmt.Sprint("pof ", i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		"tasks without a record": func(t *testing.T, server *miniredis.Miniredis, session *storage.Session) {
+			t.Helper()
+			txs := make([]storage.Tx, parts)
+			for i := range txs {
+				txs[i] = keyedOf(fmt.Sprint("of ", i), fmt.Sprint("t", i))
+			}
+			insertAll(t, session, txs...)
+			server.Del("midge:{mail}:tasks")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, server, session := tended(t)
+			damage(t, server, session)
+			insertAll(t, session, keyedOf("z", "sound"))
+			var got []string
+			for range 3 {
+				got = append(got, completedOf(t, session, 1)...)
+			}
+			if !slices.Equal(got, []string{"sound"}) {
+				t.Errorf("claimed %q, want the sound task", got)
+			}
+		})
+	}
+}
+
 // TestALostRingIsMadeAgain: the lines of partitions that the ring lacks come back to it step by step.
 func TestALostRingIsMadeAgain(t *testing.T) {
 	_, server, session := tended(t)

@@ -498,7 +498,7 @@ function ring.take(q, n)
     if not some or ring.served(q, g, i) then i = i + 1 end
   end
   for j = 1, not g.whole and g.read >= q.turns and #passed or 0 do -- the next claim looks at others
-    if passed[j].score < 0 then ring.ready(q, passed[j]) end
+    if (passed[j].score or 0) < 0 then ring.ready(q, passed[j]) end -- no score if damage has emptied it
   end
   o = o or own.begin(q, n)
   own.finish(q, o)
