@@ -345,3 +345,20 @@ func TestAnAbandonedQueueLeavesTheList(t *testing.T) {
 		}
 	}
 }
+
+// TestAWaitLeavesNoKeyOfAMissingQueue: a Wait marks its process as idle only in a queue that there is.
+func TestAWaitLeavesNoKeyOfAMissingQueue(t *testing.T) {
+	s, server := openMini(t)
+	const idle = "midge:{mail}:idle"
+	s.passOn("mail", s.wake.process)
+	if server.Exists(idle) {
+		t.Errorf("there is a key %s of no queue", idle)
+	}
+	if err := s.Configure(t.Context(), callOf(1), "mail", storage.Settings{Create: true}); err != nil {
+		t.Fatal(err)
+	}
+	s.passOn("mail", s.wake.process)
+	if !server.Exists(idle) {
+		t.Error("the process is not marked as idle in a queue that there is")
+	}
+}
