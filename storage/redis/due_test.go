@@ -98,13 +98,7 @@ func TestTheSameMomentKeepsTheOrderOfSteps(t *testing.T) {
 	}
 	j.at(time.Minute)
 	c := j.want("due", j.claim("bulk"), "z", "y", "m", "x", "retry", "a", "b", "c", "moved")
-	limits := j.s.limits
-	limits.DeadMax = 5
-	scripts, err := loadScripts(nil, limits, ways{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	j.s.scripts = scripts
+	j.bounded(5, j.s.limits.DeadFor)
 	var bury storage.Tx
 	for _, f := range c.Fences[:8] {
 		bury.Settles = append(bury.Settles, storage.Settle{Fence: f, Outcome: storage.Bury})
@@ -185,5 +179,39 @@ func TestATaskInTwoSetsFallsDueOnce(t *testing.T) {
 	line, _ := server.List("midge:{mail}:line")
 	if err != nil || len(c.Tasks) != 1 || len(line) != 0 {
 		t.Errorf("%d tasks are claimed, %q are left in the line, %v; want 1 and none", len(c.Tasks), line, err)
+	}
+}
+
+// bounded has a queue keep at most so many dead tasks, for so long.
+func (j *jumping) bounded(deadMax int, deadFor time.Duration) {
+	j.Helper()
+	limits := j.s.limits
+	limits.DeadMax, limits.DeadFor = deadMax, deadFor
+	scripts, err := loadScripts(nil, limits, ways{})
+	if err != nil {
+		j.Fatal(err)
+	}
+	j.s.scripts = scripts
+}
+
+// TestADeadTaskWhoseTimeIsOverIsNotEvicted: a task that dies while a queue has too many takes the place of the oldest,
+// whose time was over already. Evicted counts only dead tasks that went before their time.
+func TestADeadTaskWhoseTimeIsOverIsNotEvicted(t *testing.T) {
+	j := newJumping(t)
+	j.bounded(1, 2*time.Second)
+	for _, id := range []string{"a", "b", "c"} {
+		j.insert(id, 0)
+	}
+	c := j.claim()
+	for i, want := range []int64{0, 0, 1} {
+		j.apply(storage.Tx{Settles: []storage.Settle{{Fence: c.Fences[i], Outcome: storage.Bury}}})
+		stats, err := j.s.Stats(t.Context(), "mail")
+		if err != nil || stats[0].Dead != 1 || stats[0].Totals.Evicted != want {
+			t.Errorf("%s died: %d are dead, %d evicted, %v; want one and %d",
+				c.Fences[i].ID, stats[0].Dead, stats[0].Totals.Evicted, err, want)
+		}
+		if i == 0 {
+			j.at(3 * time.Second)
+		}
 	}
 }

@@ -352,12 +352,18 @@ local function drop(q, st, members)
   return n
 end
 
--- evict removes the oldest n dead tasks of a queue that has more than DEADMAX, and counts them. It returns
--- how many it found: tasks that die in this call are not among them.
+-- evict removes the oldest n dead tasks of a queue that has more than DEADMAX, and counts those that go before
+-- their time. It returns how many it found: tasks that die in this call are not among them.
 local function evict(q, n)
-  local old = call('ZRANGE', q[DEAD], 0, n - 1)
-  local gone = drop(q, 'd', old)
+  local old, over, early = call('ZRANGE', q[DEAD], 0, n - 1, 'WITHSCORES'), {}, {}
+  local ended = (q.m.jumped > 0 and 0 or now) - DEADFOR -- no time is over while timed work waits (jump.lua)
+  for i = 1, #old, 2 do
+    local list = tonumber(old[i + 1]) > ended and early or over
+    list[#list + 1] = old[i]
+  end
+  drop(q, 'd', over)
+  local gone = drop(q, 'd', early)
   if gone > 0 then bump(q, 'evicted', gone) end
-  return #old
+  return #old / 2
 end
 
