@@ -98,6 +98,42 @@ func TestAClaimThatFailsHandsNoCursorOut(t *testing.T) {
 	}
 }
 
+// TestAClaimBesideADamagedQueueLosesNothing: its script call fails because of one queue, before it has maintained the
+// other one. The call for that queue alone hands its cursor out and names the task that ended.
+func TestAClaimBesideADamagedQueueLosesNothing(t *testing.T) {
+	for _, key := range []string{"waiting", "line", "lines", "suspects", "pending"} {
+		server := miniredis.RunT(t)
+		store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		now := time.Now()
+		server.SetTime(now)
+		w := &world{t: t, session: storage.NewSession(store, -1)}
+		cursor, crashes, other := insertOf("cursor.c"), insertOf("crashes"), insertOf("other")
+		cursor.Cursor = &storage.Cursor{Next: now.Add(2 * storage.MinLease)}
+		crashes.CrashLimit, other.Ref.Queue, other.Delay = 1, "other", time.Hour
+		w.must(storage.Tx{Inserts: []storage.Insert{cursor, crashes}})
+		w.must(storage.Tx{Inserts: []storage.Insert{other}})
+		req := claimOf(5)
+		req.Lease, req.Suspect = storage.MinLease, true
+		req.Queues = append(req.Queues, storage.ClaimQueue{Name: "other"})
+		if claimed, err := w.session.Claim(t.Context(), req); err != nil || len(claimed.Tasks) != 1 {
+			t.Fatalf("claimed %v, %v, want the task that crashes", claimed.Tasks, err)
+		}
+		server.SetTime(now.Add(3 * storage.MinLease))
+		server.Del("midge:{other}:" + key)
+		if err := server.Set("midge:{other}:"+key, "of another type"); err != nil {
+			t.Fatal(err)
+		}
+		claimed, err := w.session.Claim(t.Context(), req)
+		if err != nil || len(claimed.Ticks) != 1 || len(claimed.Ended) != 1 {
+			t.Errorf("%s: got %+v, %v, want a cursor and a task that ended", key, claimed, err)
+		}
+	}
+}
+
 // world is a queue with tasks in most states.
 type world struct {
 	t       *testing.T

@@ -86,23 +86,34 @@ end
 
 end
 
+local upkeep
+
+do
+-- sound fails where a key of a queue has a wrong type: before the step of upkeep, and not in the step after it.
+local function sound(q)
+  for _, key in ipairs({TASKS, PENDING, SIDE, CLAIMS, DAMAGED}) do call('HLEN', q[key]) end
+  for _, key in ipairs({WAITING, SUSPECTS, LINES, LEASES, VOIDS, IDLE}) do call('ZCARD', q[key]) end
+  if q.m.lines < 0 then call('ZCARD', q[RING]) end
+  call('LLEN', q[LINE])
+end
+
 -- upkeep maintains the queues in which something may be due, as a step of its own. It returns an
 -- error reply where Redis permits no writes.
-local function upkeep()
-  local lane, due, unfinished = queues[1].opened, {}, {}
+function upkeep()
+  local lane, due, unfinished, tells = queues[1].opened, {}, {}, false
   queues[1].opened = {}
   for i, q in ipairs(queues) do
     if q.m.jumped == 0 and (q.m.soon <= now or #ring.overlong(q) > 0) then
-      -- Keys of a wrong type fail here, before this step, and not in the step after it.
-      for _, key in ipairs({TASKS, PENDING, SIDE, CLAIMS, DAMAGED}) do call('HLEN', q[key]) end
-      for _, key in ipairs({WAITING, SUSPECTS, LINES, LEASES, VOIDS, IDLE}) do call('ZCARD', q[key]) end
+      sound(q)
       call('ZCARD', queues[1][OPENED])
-      if q.m.lines < 0 then call('ZCARD', q[RING]) end
-      call('LLEN', q[LINE])
       if ARGV[10 + i] ~= MAXNONE then named(q) end -- before forsake, which spares kinds that were named
       news[i], due[#due + 1], unfinished[i] = q, q, maintain(q, i, total)
       more = more or unfinished[i] or q.unticked
+      tells = tells or #q.ticks + #q.ended > 0
     end
+  end
+  for i, q in ipairs(tells and queues or {}) do -- only this call hands the cursors out, and names the tasks that ended
+    if not news[i] then sound(q) end
   end
   local refused = commit(due, false, true)
   if refused then return refused end
@@ -110,6 +121,8 @@ local function upkeep()
   queues[1].opened = lane
   for i, q in pairs(news) do look(queues[i], not q.unticked and (unfinished[i] or q.later)) end
   return nil
+end
+
 end
 
 local soonest
