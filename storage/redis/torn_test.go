@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/midgehq/midge/internal/testserver"
@@ -37,5 +38,34 @@ func plain(queue, id string) storage.Insert {
 	return storage.Insert{
 		Ref: storage.Ref{Queue: queue, ID: id}, Kind: "job", Encoding: "json", Payload: []byte("{}"),
 		MaxRetries: 3, CrashLimit: 3,
+	}
+}
+
+// TestAPushIsTheLastWriteOfItsStep: a push that a torn file has twice puts a task into the line twice. So nothing
+// comes behind it in its step, not even the mark of a process that the step wakes.
+func TestAPushIsTheLastWriteOfItsStep(t *testing.T) {
+	testserver.Require(t)
+	server := testserver.Redis(t, "appendonly yes", "appendfsync always", "auto-aof-rewrite-percentage 0")
+	for name, ways := range map[string]func(redis.Config) redis.Config{
+		"short": func(cfg redis.Config) redis.Config { return cfg }, "general": redis.WithoutShortWays,
+	} {
+		store, err := redis.Open(t.Context(), ways(redis.Config{URL: server.URL(), Prefix: name}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		session := storage.NewSession(store, testserver.Patience)
+		fill(t, session, 1, nil)
+		idle := name + ":{main}:idle"
+		do(t, server, "ZADD", idle, "1", "ended")
+		fillFrom(t, session, 1, 2, nil)
+		step := (&tearing{T: t, server: server}).file()
+		step = step[bytes.LastIndex(step, []byte(multi)):]
+		if n := bytes.Count(step[max(bytes.LastIndex(step, []byte("RPUSH")), 0):], []byte("\r\n*")); n != 1 {
+			t.Errorf("%s: %d commands follow the last push, want EXEC alone:\n%q", name, n, step)
+		}
+		if left := do(t, server, "ZCARD", idle); left != "0" {
+			t.Errorf("%s: %s processes are marked as idle, want none", name, left)
+		}
 	}
 }

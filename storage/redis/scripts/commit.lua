@@ -368,6 +368,14 @@ local function trimdead(q)
   if evict(q, min(excess, q.deaths + 100)) < excess then set(q, 'soon', 0) end
 end
 
+-- execute makes planned writes.
+local function execute(plan)
+  for _, w in ipairs(plan) do
+    local command, key, list, to = w[1], w[2], w[3], w[5]
+    for i = w[4], to, 500 do call(command, key, unpack(list, i, min(i + 499, to))) end
+  end
+end
+
 -- commit writes the changes of the call. Where Redis permits no writes it returns an error reply and has
 -- written nothing. A full Redis refuses a call that grows, because the call begins with a write that may
 -- take memory. It has a queue for that write, unless it writes a lane alone. The other calls begin with a
@@ -376,8 +384,9 @@ end
 --
 -- The order of the writes matters where a crash tears the append-only file: Redis may later execute the
 -- first writes of a step of which nothing had happened before, and then the steps that really followed. So
--- a lease has its member of leases for as long as it stands in pending, and entries join the line last: a
--- push cannot be repeated without harm. All other writes can, except that a second LTRIM or
+-- a lease has its member of leases for as long as it stands in pending, and entries join the line last, behind
+-- the marks of the processes that are woken: a push cannot be repeated without harm. (Where a claim has promoted
+-- tasks, the writes of the step that takes some follow.) All other writes can, except that a second LTRIM or
 -- ZREMRANGEBYRANK takes entries from their tasks: see reindex.lua.
 function commit(queues, grows, hush)
   local any = false
@@ -404,14 +413,7 @@ function commit(queues, grows, hush)
   end
   first = first or redis.pcall('HDEL', queues[1][META], '')
   if type(first) == 'table' and first.err then return refusal(first) end
-  local plans = {}
-  for i, q in ipairs(queues) do plans[i], plans[#queues + i] = q.plan, q.last end
-  for _, plan in ipairs(plans) do
-    for _, w in ipairs(plan) do
-      local command, key, list, to = w[1], w[2], w[3], w[5]
-      for i = w[4], to, 500 do call(command, key, unpack(list, i, min(i + 499, to))) end
-    end
-  end
+  for _, q in ipairs(queues) do execute(q.plan) end
   for _, q in ipairs(queues) do
     if hush then -- nobody is woken
     elseif q.news or q.asked then
@@ -421,6 +423,7 @@ function commit(queues, grows, hush)
       rouse(q[IDLE], q[META], q.remains and 2 or 1, now)
     end
   end
+  for _, q in ipairs(queues) do execute(q.last) end
   return nil
 end
 end

@@ -97,6 +97,6 @@ local numbers = {'mark', at, 'enqueued', text('%d', enqueued + k), 'tail', text(
 if turn then numbers[7], numbers[8] = 'turn', text('%d', turn) end
 if now - touched > TOUCHEVERY then numbers[#numbers + 1], numbers[#numbers + 2] = 'touched', text('%d', now) end
 call('HSET', K[META], unpack(numbers))
-if #line > 0 then call('RPUSH', K[LINE], unpack(line)) end
 rouse(K[IDLE], K[META], 1, now)
+if #line > 0 then call('RPUSH', K[LINE], unpack(line)) end
 return 'N' .. table.concat(outcomes, 'N')
