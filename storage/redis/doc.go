@@ -104,7 +104,7 @@
 //	                         its end and the id
 //	midge:{mail}:windows     sorted set: unique key, by the end of its window
 //	midge:{mail}:damaged     hash: id -> record that could not be read; or member of a set or of the
-//	                         line that has no record -> ""
+//	                         line that has no record, or a place that its record has not -> ""
 //	midge:{mail}:lanes       hash: lane -> number and outcome of its last call, "D" for a call that
 //	                         was divided (divide.lua); "" -> the opening time up to which lanes were
 //	                         forgotten
@@ -163,7 +163,8 @@
 // its expiry, or as one dead task too many. A step that buries other tasks trims too. Until then the
 // sizes count the task, listings leave it out, its id is taken, and a change or a delete finds no such
 // task unless it is pending. A member of the set lines that stands for no task is set apart by a
-// Claim that meets it, or by one that looks for tasks of unknown kinds.
+// Claim that meets it, or by one that looks for tasks of unknown kinds. So is a member of the set of a state
+// with another place than its task's record, whose record stays as it is.
 //
 // Once a minute a claim looks at 100 lines of partitions. It puts a line that the ring lacks, or has as
 // waiting for no moment without a pause, where it belongs in the ring, and sets members apart that no claim
@@ -204,7 +205,9 @@
 // too, unless the tear is in EXEC or in the push of another queue. A claim that promotes tasks pushes them before it
 // takes some: a tear behind that push leaves it in the file, and the entries stand in the line twice. The other two
 // take their entries from tasks that wait at the head: the records stand, but are in no set and not in the line.
-// Until it is found, such a task counts as damaged, and a read shows it as waiting.
+// Until it is found, such a task counts as damaged, and a read shows it as waiting. A member that such a step
+// added to the set of a state, with a place that its task's record does not have, is set apart when its moment
+// comes: the task is elsewhere.
 //
 // Once a minute a claim compares the number of records with the sizes of the sets (reindex.lua). Where
 // there are more records, claims walk through them, 200 a step, and each task without a place waits again,

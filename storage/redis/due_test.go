@@ -2,6 +2,7 @@ package redis
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -214,4 +215,60 @@ func TestADeadTaskWhoseTimeIsOverIsNotEvicted(t *testing.T) {
 			j.at(3 * time.Second)
 		}
 	}
+}
+
+// TestAMemberOfAnotherPlaceMovesNoTask: a torn append-only file can leave a member of a set behind whose task has gone
+// on since. The member is set apart when its moment comes, and the task stays what it is.
+func TestAMemberOfAnotherPlaceMovesNoTask(t *testing.T) {
+	for _, c := range []struct {
+		state string
+		score float64
+		most  int // dead tasks
+	}{
+		{"scheduled", 1, 9}, {"retry", 1, 9}, {"completed", 1, 9}, {"cancelled", 1, 9}, {"dead", 1, 9}, {"dead", never, 1},
+	} {
+		t.Run(fmt.Sprint(c.state, c.most), func(t *testing.T) {
+			j := newJumping(t)
+			j.bounded(c.most, j.s.limits.DeadFor)
+			j.insert("later", 10*time.Second)
+			j.insert("runs", 0)
+			keyed := keyedOf("p", "keyed")
+			keyed.Inserts[0].Keep.For = time.Hour
+			j.apply(keyed)
+			held := j.claim()
+			j.insert("waits", 0)
+			before := j.tasks()
+			ids := []string{"runs", "keyed", "waits", "later"}
+			for _, id := range ids {
+				if _, err := j.server.ZAdd("midge:{mail}:"+c.state, c.score, "\x00\x00\x00\x00\x00\x03\xe7"+id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			j.server.HSet("midge:{mail}:meta", "soon", "0")
+			waits := j.want("the others still run", j.claim(), "waits")
+			if after := j.tasks(); !maps.Equal(after, before) {
+				t.Errorf("the records are\n%q\nwant\n%q", after, before)
+			}
+			j.at(11 * time.Second)
+			later := j.want("when it is due", j.claim(), "later")
+			for _, f := range slices.Concat(held.Fences, waits.Fences, later.Fences) {
+				j.apply(storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Complete}}})
+			}
+			stats, err := j.s.Stats(t.Context(), "mail")
+			totals := stats[0].Totals
+			if err != nil || totals.Completed != 4 || totals.Deleted+totals.Evicted != 0 || stats[0].Damaged < 3 {
+				t.Errorf("got %+v, %v, want four tasks completed, none deleted, and the members damaged", stats[0], err)
+			}
+		})
+	}
+}
+
+// tasks returns the records of mail.
+func (j *jumping) tasks() map[string]string {
+	j.Helper()
+	all, err := j.s.client.HGetAll(j.Context(), j.s.keys.key("mail", tasksKey)).Result()
+	if err != nil {
+		j.Fatal(err)
+	}
+	return all
 }

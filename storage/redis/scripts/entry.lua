@@ -328,7 +328,8 @@ local function setapart(q, e, h)
   remove(q, e, h)
 end
 
--- drop removes tasks of an ended state, and sets apart those with damaged records. It reads all of the
+-- drop removes tasks of an ended state, and sets apart those with damaged records, and members whose place is not that
+-- of their record: a torn append-only file has left these behind, and the task is elsewhere. It reads all of the
 -- records with one command. It returns how many tasks it removed.
 local function drop(q, st, members)
   if #members == 0 then return 0 end
@@ -337,10 +338,13 @@ local function drop(q, st, members)
   local recs = lookup(q[TASKS], ids)
   for i = 1, #members do
     local e = entry(q, ids[i])
-    if e.st == nil or e.st == st then
+    local h = head(e.rec or e.rec == nil and recs[i])
+    if e.st == nil and h and h.place ~= sub(members[i], 1, PLACE) then
+      q.apart[#q.apart + 1], q.apart[#q.apart + 2] = members[i], ''
+      q.plan[#q.plan + 1] = {'ZREM', q[SETS[st]], {members[i]}, 1, 1}
+    elseif e.st == nil or e.st == st then
       found(e, st, members[i])
       if e.rec == nil then e.rec = recs[i] end
-      local h = head(e.rec)
       if h then
         gone(q, e, h)
         n = n + 1

@@ -43,16 +43,19 @@ local function suspected(rec)
 end
 
 -- standing returns the state in which the task of a record waits, its priority and, if it has a partition,
--- its header; nil where the record is damaged or has a later format. A record that has no part between its
--- header and its names but a place is not parsed: the table that head makes takes a third of a promotion.
-local function standing(rec)
+-- its header; nil where the record is damaged or has a later format, and false where its place is not that of the
+-- member. A record that has no part between its header and its names but a place is not parsed: the table that
+-- head makes takes a third of a promotion.
+local function standing(rec, member)
   if rec and #rec >= HEADER and byte(rec, 1) == FORMAT and byte(rec, 2) == 0 and byte(rec, 3) == HASPLACE then
     local kind, encoding, h1, h2, h3, p1, p2, p3, p4 = byte(rec, 27, 35)
     if #rec == HEADER + PLACE + kind + encoding + (h1 * 256 + h2) * 256 + h3 + ((p1 * 256 + p2) * 256 + p3) * 256 + p4 then
+      if sub(rec, HEADER + 1, HEADER + PLACE) ~= sub(member, 1, PLACE) then return false end
       return suspected(rec) and 'z' or 'w', byte(rec, 18) - MAXPRIORITY
     end
   end
   local h = head(rec)
+  if h and h.place ~= sub(member, 1, PLACE) then return false end
   if h then return waits(h), h.priority, h.partition ~= '' and h end
 end
 
@@ -79,9 +82,11 @@ local function promote(q, queues)
   local recs, left, written, raised = lookup(q[TASKS], ids), {s = {}, r = {}}, {}, {}
   for k = 1, n do
     local id, rec, from = ids[k], recs[k], left[states[k]]
-    local st, priority, h = standing(rec)
+    local st, priority, h = standing(rec, members[k])
     if st and not h then rec = sub(rec, 1, HEADER) .. come .. sub(rec, HEADER + PLACE + 1) end
     if raised[id] then from[#from + 1] = members[k] -- damage had left it in both sets
+    elseif st == false then -- see drop in entry.lua
+      from[#from + 1], q.apart[#q.apart + 1], q.apart[#q.apart + 2] = members[k], members[k], ''
     elseif st == 'w' and priority == 0 and not h and not q.e[id] then -- as the entry below: it would take half of a promotion
       from[#from + 1], written[#written + 1], written[#written + 2], raised[id] = members[k], id, rec, true
       local _, at = spot(q, st, priority)
@@ -100,10 +105,10 @@ local function promote(q, queues)
   if #written > 0 then
     set(q, 'soon', 0) -- see moments in commit.lua
     q.used = true
-    write(q, 'ZREM', SETS.s, left.s)
-    write(q, 'ZREM', SETS.r, left.r)
-    write(q, 'HSET', TASKS, written)
   end
+  write(q, 'ZREM', SETS.s, left.s)
+  write(q, 'ZREM', SETS.r, left.r)
+  write(q, 'HSET', TASKS, written)
 end
 
 -- tell notes a task that ends, for the reply: the letter of its state (k where it died of an unknown
