@@ -62,12 +62,15 @@ func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage
 	groups := s.groups(req.Queues, len(req.Kinds))
 	c := claiming{storage: s, req: req, left: req.Most(), start: req.Start, groups: len(groups)}
 	c.Since = since
-	groups = s.unsound.sort(groups)
+	groups = s.unsound.sort(req.Call, groups)
 	var err error
 	if s.cluster && c.groups > 1 { // even if one is left: the first try of this call may have asked two
 		err = c.share(ctx, groups)
 	} else {
 		err = c.turns(ctx, groups)
+	}
+	if errors.Is(err, storage.ErrUnknown) {
+		s.unsound.lose(req.Call, groups)
 	}
 	if err != nil {
 		return storage.Claimed{}, err

@@ -429,3 +429,37 @@ func TestARepeatedClaimFindsTheTasksOfAMendedQueue(t *testing.T) {
 		}
 	})
 }
+
+// TestARepeatedClaimAsksAQueueThatAnotherFoundMended: a claim tries a queue again in a call of its own, whose reply is
+// lost. The claim of another runner finds the queue mended before the first one is repeated.
+func TestARepeatedClaimAsksAQueueThatAnotherFoundMended(t *testing.T) {
+	divided(t, func(d *dividing) {
+		req := asking(storage.Call{Lane: storage.Lane{ID: [16]byte{8}, Opened: d.opened}, Seq: 1}, 10, d.queues()...)
+		other := asking(storage.Call{Lane: storage.Lane{ID: [16]byte{9}, Opened: d.opened}, Seq: 1}, 10, d.queues()...)
+		for _, queue := range d.queues() {
+			fill(d.T, d.ordinary, queue, 1)
+		}
+		s, off := d.open(), new(atomic.Bool)
+		s.client.AddHook(losing{queue: d.three, off: off})
+		s.unsound.queues = map[string]unsoundness{d.three: {why: "damaged"}}
+		for range 2 { // the repeat is lost too
+			if _, err := s.Claim(d.Context(), req); !errors.Is(err, storage.ErrUnknown) {
+				d.Fatalf("got %v, want an unknown outcome", err)
+			}
+		}
+		off.Store(true)
+		if claimed, err := s.Claim(d.Context(), other); err != nil || len(claimed.Tasks) > 0 {
+			d.Fatalf("the other claim: got %v, %v, want no task", claimed.Tasks, err)
+		}
+		if left := s.unsound.warnings(); len(left) > 0 {
+			d.Errorf("got %q after a claim that succeeded, want no damaged queue", left)
+		}
+		claimed, err := s.Claim(d.Context(), req)
+		if err != nil || len(claimed.Tasks) != 3 {
+			d.Errorf("got %v, %v, want the task of each queue", claimed.Tasks, err)
+		}
+		if len(s.unsound.lost) > 0 {
+			d.Errorf("%v are still noted as lost", s.unsound.lost)
+		}
+	})
+}

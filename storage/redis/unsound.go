@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -17,8 +18,17 @@ import (
 // such a queue fails for its other queues too. So claims leave the queue alone, and try it by itself
 // once in a while (unsoundAgain). Describe warns of it.
 type unsound struct {
-	mu     sync.Mutex // guards queues
+	mu     sync.Mutex // guards queues and lost
 	queues map[string]unsoundness
+	lost   map[[16]byte]lostClaim // by lane
+}
+
+// lostClaim is a claim with an unknown outcome that has asked some queues in script calls of their own. A
+// repeat of it asks them so again, even if another claim has found them mended since.
+type lostClaim struct {
+	seq    uint64
+	queues []string
+	at     time.Time
 }
 
 type unsoundness struct {
@@ -30,13 +40,19 @@ type unsoundness struct {
 const unsoundAgain = 30 * time.Second
 
 // sort returns the groups without their unsound queues, then a group of its own for each unsound queue
-// that is due for another try. A group keeps its index and home, and its queues keep their places,
-// whichever queues are left out, so that a repeat finds the outcome of the first try, for these queues.
-func (u *unsound) sort(groups []*group) []*group {
+// that is due for another try, and for each queue that the try of this call before asked by itself. A group
+// keeps its index and home, and its queues keep their places, whichever queues are left out, so that a repeat
+// finds the outcome of the first try, for these queues.
+func (u *unsound) sort(call storage.Call, groups []*group) []*group {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.queues) == 0 {
+	if len(u.queues)+len(u.lost) == 0 {
 		return groups
+	}
+	before := u.lost[call.Lane.ID]
+	delete(u.lost, call.Lane.ID)
+	if before.seq != call.Seq {
+		before.queues = nil
 	}
 	var sound, again []*group
 	for _, g := range groups {
@@ -44,10 +60,10 @@ func (u *unsound) sort(groups []*group) []*group {
 		for i, q := range g.queues {
 			is, damaged := u.queues[q.Name]
 			switch {
+			case damaged && !time.Now().Before(is.again), slices.Contains(before.queues, q.Name):
+				again = append(again, g.only(i))
 			case !damaged:
 				rest.queues, rest.places = append(rest.queues, q), append(rest.places, i)
-			case !time.Now().Before(is.again):
-				again = append(again, g.only(i))
 			}
 		}
 		if len(rest.queues) > 0 {
@@ -55,6 +71,27 @@ func (u *unsound) sort(groups []*group) []*group {
 		}
 	}
 	return append(sound, again...)
+}
+
+// lose notes that a claim of these groups has an unknown outcome. It forgets the claims that nobody repeats
+// any more.
+func (u *unsound) lose(call storage.Call, groups []*group) {
+	claim := lostClaim{seq: call.Seq, at: time.Now()}
+	for _, g := range groups {
+		if g.index >= apartIndex(0, 0) {
+			claim.queues = append(claim.queues, g.queues[0].Name)
+		}
+	}
+	if len(claim.queues) == 0 || call.IsZero() {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.lost == nil {
+		u.lost = make(map[[16]byte]lostClaim)
+	}
+	maps.DeleteFunc(u.lost, func(_ [16]byte, c lostClaim) bool { return claim.at.Sub(c.at) > storage.LaneLife })
+	u.lost[call.Lane.ID] = claim
 }
 
 // only returns a group of only the i-th queue.
