@@ -164,8 +164,8 @@ func EachOfPartition(ctx context.Context, store Reader, queue, key string) iter.
 	})
 }
 
-// EachPartition lists the partitions of a queue that have waiting tasks or are paused, by key, page after
-// page. An error ends the sequence.
+// EachPartition lists the partitions of a queue as Storage.Partitions does, by key, page after page. An
+// error ends the sequence.
 func EachPartition(ctx context.Context, store Storage, queue string) iter.Seq2[PartitionStats, error] {
 	return pages(func(after string) ([]PartitionStats, string, error) {
 		page, err := store.Partitions(ctx, PartitionsQuery{Queue: queue, After: after})

@@ -59,8 +59,8 @@ type Storage interface {
 	// in constant time per queue. A queue that does not exist has zero Stats.
 	Stats(ctx context.Context, queues ...string) ([]Stats, error)
 
-	// Partitions lists the partitions of a queue that have waiting tasks or are paused, by key, a page at a
-	// time.
+	// Partitions lists the partitions of a queue that have waiting tasks or a limit of their own, are paused
+	// or rest, or whose limit counts running tasks or starts, by key, a page at a time.
 	Partitions(ctx context.Context, query PartitionsQuery) (PartitionsPage, error)
 
 	// Runners lists the runners whose heartbeat has not expired, by id.

@@ -15,7 +15,7 @@ import (
 
 // records are the types that are written as JSON, by the first words of their rows in docs/operating.md.
 var records = map[string]any{
-	"a cause": show.Cause{}, "a count": show.Tally{}, "a queue": show.Queue{}, "a partition": show.Partition{}, "a task": show.Task{}, "a verdict": show.Why{}, "an action": show.Action{}, "`task restore`": show.Restored{},
+	"a cause": show.Cause{}, "a count": show.Tally{}, "a load": show.Load{}, "a queue": show.Queue{}, "a partition": show.Partition{}, "a task": show.Task{}, "a verdict": show.Why{}, "an action": show.Action{}, "`task restore`": show.Restored{},
 	"a schedule": show.Schedule{}, "a runner": show.Runner{}, "`stats`": show.Stats{}, "`doctor`": Report{},
 	"an import": show.Import{}, "what was enqueued": show.Added{}, "a user": show.User{}, "`audit`": show.Entry{}, "`history`": show.History{}, "`version`": show.Version{},
 }
