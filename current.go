@@ -28,12 +28,12 @@ func inJob(ctx context.Context, action string, do func(a *runner.Attempt) error)
 	return wrap(do(a), "%s of %s", action, a.Fence.Ref)
 }
 
-// RunInfo tells a running job about itself.
+// RunInfo describes a task to its running job. [Current] returns it.
 type RunInfo struct {
 	Ref  storage.Ref
 	Kind string
 	// Job is the job itself, a pointer to the registered type, also for a [Middleware]. It is nil
-	// where the parameters of the task do not fit the type.
+	// if the parameters of the task do not fit the type.
 	Job any
 	// Attempt is the number of this attempt, 1 for the first. It counts failures and crashes; a
 	// snooze and a release do not count.

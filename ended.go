@@ -8,17 +8,17 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Outcome says how an attempt ended, or how a task ended without an attempt. Its values are
+// Outcome is the way in which an attempt ended, or in which a task ended without an attempt. Its values are
 // lower-case words that suit the label of a metric.
 type Outcome string
 
-// The outcomes that always end a task are marked as final below. With the others, Ended.Final says
+// The outcomes that always end a task are marked as final below. With the others, Ended.Final reports
 // whether the task has ended.
 const (
 	// OutcomeSucceeded means that the job returned nil, or that its transaction completed the task.
 	// Final.
 	OutcomeSucceeded = Outcome(runner.OutcomeSucceeded)
-	// OutcomeFailed means that the job returned an error. Final where no retry is left.
+	// OutcomeFailed means that the job returned an error. Final if no retry is left.
 	OutcomeFailed = Outcome(runner.OutcomeFailed)
 	// OutcomeTimedOut means that the job returned an error after its timeout had ended its context.
 	// It counts as a failure.
@@ -63,32 +63,32 @@ const (
 // [RunnerConfig].OnEnd receive it.
 type Ended struct {
 	// Task is the task as it was claimed, with the State, Version, Retries, Snoozes, Reason and
-	// Result after the end. Its history, stack, progress and checkpoint are left out. Where the
-	// storage ended the task by itself, only Ref, Kind, State and Reason are known. Where the
+	// Result after the end. Its history, stack, progress and checkpoint are left out. If the
+	// storage ended the task by itself, only Ref, Kind, State and Reason are known. If the
 	// outcome is OutcomeCrashed and not final, Task has all that the storage keeps.
 	Task    storage.Task
 	Outcome Outcome
-	// Final means that the task has ended: it is completed, cancelled or dead, as Task.State says.
+	// Final means that the task has ended: it is completed, cancelled or dead: see Task.State.
 	Final bool
 	// Err is the error that the job returned, or the reason why the attempt ended otherwise. It is
-	// nil for a success, and where the storage ended the task.
+	// nil for a success, and if the storage ended the task.
 	Err error
 	// RetryIn is how long the task waits for its next attempt after a failure or a snooze, and how
-	// long its partition rests after a throttle. It is 0 where there is no next attempt, or where it
+	// long its partition rests after a throttle. It is 0 if there is no next attempt, or if it
 	// may start at once.
 	RetryIn time.Duration
-	// Wait is how long the task had been due when its job began. It is 0 where that is not known,
+	// Wait is how long the task had been due when its job began. It is 0 if that is not known,
 	// as is usual after the first attempt. A requeued task counts from the moment for which it was
 	// enqueued.
 	Wait time.Duration
-	// Took is how long the job ran, or 0 where no job ran on this runner.
+	// Took is how long the job ran, or 0 if no job ran on this runner.
 	Took time.Duration
-	// Runner is the id of the runner that made the attempt, or "" where that is not known.
+	// Runner is the id of the runner that made the attempt, or "" if that is not known.
 	Runner string
 }
 
-// OutcomeOf tells a [Middleware] how an attempt ends whose job returned err: OutcomeSucceeded for
-// nil. The final outcome is known only after the storage has acknowledged it; see
+// OutcomeOf returns, for a [Middleware], the outcome of an attempt whose job returned err:
+// OutcomeSucceeded for nil. The final outcome is known only after the storage has acknowledged it; see
 // [RunnerConfig].OnEnd. OutcomeOf never returns an outcome that no job sees.
 func OutcomeOf(err error) Outcome {
 	j := judge(err)

@@ -122,8 +122,8 @@ var errNoTask = &notFoundError{
 // InvalidError reports bad input, found before any I/O. It names what was given and what is wanted.
 type InvalidError = storage.InvalidError
 
-// DependencyError says why a step was refused. It lists everything that is missing, stale or
-// colliding at once.
+// DependencyError is the reason why a step was refused. It lists everything that is missing, stale
+// or colliding at once.
 type DependencyError = storage.DependencyError
 
 // UnknownError is an [ErrUnknown] that carries its call, for [Client.Repeat].
@@ -132,7 +132,7 @@ type UnknownError = storage.UnknownError
 // DeadError is the error of [Client.Await] for a dead task.
 type DeadError struct {
 	Ref Ref
-	// Reason says in a few words why the task is dead: "out of retries", "crash loop", "discarded"
+	// Reason is a short text about the cause of death: "out of retries", "crash loop", "discarded"
 	// …
 	Reason string
 	// Last is the text of the last attempt's error, "" if there was none.

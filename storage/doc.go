@@ -65,8 +65,8 @@
 // A storage keeps the last number of each lane and the outcome of its call, in the same
 // step as the work itself, in each of its atomic domains (a Redis slot, a database):
 //
-//   - The same number again gives the first outcome, and does nothing. A repeated Claim
-//     gives those tasks of the first outcome that are still claimed under its token; it
+//   - The same number again returns the first outcome, and does nothing. A repeated Claim
+//     returns the tasks of the first outcome that are still claimed under its token; it
 //     may leave out Ticks and Ended. A Claim that took nothing and changed nothing need
 //     not be remembered, so that its repeat may be the first to take something. The
 //     same number with other content does nothing, and its answer means nothing: it may

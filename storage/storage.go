@@ -55,7 +55,7 @@ type Storage interface {
 	// Queues lists queue names with a prefix, sorted, a page at a time.
 	Queues(ctx context.Context, query QueuesQuery) (QueuesPage, error)
 
-	// Stats gives sizes and lifetime totals of the queues named, in their order,
+	// Stats returns sizes and lifetime totals of the queues named, in their order,
 	// in constant time per queue. A queue that does not exist has zero Stats.
 	Stats(ctx context.Context, queues ...string) ([]Stats, error)
 
@@ -157,7 +157,7 @@ type Located interface {
 	Location() string
 }
 
-// CheckLocation gives an *InvalidError where the locations of s and a are known and differ, so that a
+// CheckLocation returns an *InvalidError if the locations of s and a are known and differ, so that a
 // would write to another place than s.
 func CheckLocation(s Storage, a Applier) error {
 	of := func(v any) string {

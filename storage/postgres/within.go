@@ -37,13 +37,13 @@ var (
 
 // Within joins a transaction of pgx, of any isolation level. A transaction at REPEATABLE READ or
 // SERIALIZABLE keeps its first snapshot. In such a transaction an Apply fails to serialize (40001)
-// where it inserts under an id or a unique key that somebody took since, where it writes a task that
-// somebody changed since, and where it is the first to decline a task of its kind or to enqueue a task of its
+// if it inserts under an id or a unique key that somebody took since, if it writes a task that somebody
+// changed since, and if it is the first to decline a task of its kind or to enqueue a task of its
 // partition: the caller repeats the whole transaction.
 //
-// Until the transaction ends, others who enqueue under its ids or unique keys wait for it, for some
-// seconds: an Enqueue of such a key then gives ErrUnknown, which Client.Repeat resolves. So keep the
-// transaction short.
+// Until the transaction ends, others who enqueue under its ids or unique keys wait for it, for a few
+// seconds: an Enqueue of such a key then returns an ErrUnknown, which Client.Repeat resolves. So keep
+// the transaction short.
 func (s *Storage) Within(tx pgx.Tx) *Joined {
 	if tx == nil {
 		return &Joined{store: s} // its Apply returns the error
@@ -68,9 +68,9 @@ const senderJoined = "-"
 // no identity: it must be the zero Call.
 //
 // A Tx that is refused (Applied.Err) has changed nothing and leaves the transaction usable. So does
-// an error, also that of a context which ended: the changes of this Apply are rolled back. Where that
-// fails, as on a lost connection, the transaction ends. Where it is over, the error is a
-// storage.ErrTransactionOver; where another transaction holds a lock for five seconds, a
+// an error, also that of a context which ended: the changes of this Apply are rolled back. If that
+// fails, as on a lost connection, the transaction ends. If it is over, the error is a
+// storage.ErrTransactionOver; if another transaction holds a lock for five seconds, a
 // storage.ErrUnavailable; and never a storage.ErrUnknown. errors.As finds the driver's error. A task
 // that was settled is locked until the transaction ends, and that lock is its lease: no Extend,
 // cancel or recovery waits for that end or touches the task.
@@ -112,7 +112,7 @@ func (j *Joined) Apply(
 	}
 }
 
-// Location gives the location of the Storage.
+// Location returns the location of the Storage.
 func (j *Joined) Location() string { return j.store.Location() }
 
 // Task reads one task as the transaction sees it; see [Storage.Task]. As with Apply, an error of the
@@ -156,9 +156,9 @@ func (j *Joined) ask(ctx context.Context, q query) error {
 // tryTime is how long a try waits for a lock of another transaction: see the functions load, make and take.
 const tryTime = 2 * time.Second
 
-// within says what an error of a statement within a transaction of the application's means to the caller. It
-// is never an ErrUnknown: the transaction goes on, or it is over. An error of which the caller has to know
-// more, such as a serialization failure, stays as it is.
+// within translates an error of a statement within a transaction of the application's for the caller.
+// The result is never an ErrUnknown: the transaction goes on, or it is over. An error of which the caller
+// has to know more, such as a serialization failure, stays as it is.
 func within(err error) error {
 	switch code(err) {
 	case "25P01", "25P02": // no transaction; a failed one

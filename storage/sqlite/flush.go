@@ -70,8 +70,8 @@ func (s *Storage) do(ctx context.Context, c *call) error {
 	return err
 }
 
-// flush carries out calls in one transaction. Where one of them spoils it for the others, it returns
-// the calls, to be carried out one by one.
+// flush carries out calls in one transaction. If one of the calls spoils it for the others, flush
+// returns the calls, to be carried out one by one.
 func (s *Storage) flush(ctx context.Context, _ int, calls []*call) (spoiled []*call) {
 	err := s.transact(ctx, calls)
 	if err == nil {
