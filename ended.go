@@ -68,7 +68,7 @@ type Ended struct {
 	// outcome is OutcomeCrashed and not final, Task has all that the storage keeps.
 	Task    storage.Task
 	Outcome Outcome
-	// Final means that the task has ended: it is completed, cancelled or dead: see Task.State.
+	// Final means that the task has ended: it is completed, cancelled or dead, see Task.State.
 	Final bool
 	// Err is the error that the job returned, or the reason why the attempt ended otherwise. It is
 	// nil for a success, and if the storage ended the task.
