@@ -47,8 +47,8 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 	return s.step.List(&q.Queue, &query, after), nil
 }
 
-// Partitions lists the partitions of a queue that have waiting tasks or are paused. Next is the key of the
-// page's last partition.
+// Partitions lists the partitions of a queue that have waiting tasks or a limit of their own, are paused or
+// rest, or whose limit counts running tasks or starts. Next is the key of the page's last partition.
 func (s *Storage) Partitions(
 	ctx context.Context, query storage.PartitionsQuery,
 ) (storage.PartitionsPage, error) {

@@ -49,8 +49,8 @@ func (e *SchemaError) Is(target error) bool { return target == storage.ErrRefuse
 
 // Migrate makes a schema serve this version: it makes or changes the tables, adds the functions of
 // this version, and drops the functions of versions that the tables no longer serve, all in one
-// transaction. Clients of the other versions go on meanwhile and afterwards. Where there is nothing
-// to do Migrate takes no lock. Any number of processes may call it at once as they start: one works,
+// transaction. Clients of the other versions go on meanwhile and afterwards. If there is nothing
+// to do, Migrate takes no lock. Any number of processes may call it at once as they start: one works,
 // and the others wait for it. Migrate returns a *SchemaError for a schema that can no longer serve
 // this version.
 func Migrate(ctx context.Context, cfg Config) error {
@@ -79,8 +79,8 @@ func migrating(
 	return wrap(action, do(ctx, conn, cfg.Schema))
 }
 
-// MigrationSQL gives the statements that Migrate would carry out now, in one transaction, for people
-// who review them or apply them with a tool of their own; "" where there is nothing to do. It changes
+// MigrationSQL returns the statements that Migrate would carry out now, in one transaction, for people
+// who review them or apply them with a tool of their own; "" if there is nothing to do. It changes
 // nothing. Its errors are those of Migrate.
 func MigrationSQL(ctx context.Context, cfg Config) (string, error) {
 	var text string
