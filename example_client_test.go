@@ -161,6 +161,74 @@ func ExampleUnique() {
 	// 200 true
 }
 
+// A call lifts the uniqueness that the type declares, for example to send a statement once more.
+func ExampleNotUnique() {
+	_, client := set()
+	ctx := context.Background()
+	job := Statement{Customer: "ann", Month: "May"}
+	for _, opts := range [][]midge.Option{nil, nil, {midge.NotUnique()}} {
+		task, err := client.Enqueue(ctx, job, opts...)
+		must(err)
+		fmt.Println(task.Existing)
+	}
+	// Output:
+	// false
+	// true
+	// false
+}
+
+// A task that may end its process is dead after its first crash, instead of its third.
+func ExampleCrashLimit() {
+	_, client := set()
+	task, err := client.Enqueue(context.Background(), Resize{Path: "bomb.png"}, midge.CrashLimit(1))
+	must(err)
+	fmt.Println(task.CrashLimit)
+	// Output: 1
+}
+
+// brokenLine is a storage whose first reply is lost, as on a connection that breaks.
+type brokenLine struct {
+	storage.Storage
+	broken bool
+}
+
+// Apply carries out the first call, and loses its reply.
+func (l *brokenLine) Apply(
+	ctx context.Context, call storage.Call, txs ...storage.Tx,
+) ([]storage.Applied, error) {
+	applied, err := l.Storage.Apply(ctx, call, txs...)
+	if err == nil && !l.broken {
+		l.broken = true
+		return nil, fmt.Errorf("the connection broke: %w", storage.ErrUnknown)
+	}
+	return applied, err
+}
+
+// After an unknown outcome, Repeat learns whether the task was enqueued, or enqueues it. A client does this by
+// itself for the time of its Patience.
+func ExampleClient_Repeat() {
+	store, err := memory.Open(memory.Config{})
+	must(err)
+	client, err := midge.NewClient(&brokenLine{Storage: store}, midge.ClientConfig{Patience: midge.None})
+	must(err)
+	ctx := context.Background()
+	_, err = client.Enqueue(ctx, Resize{Path: "cat.png"}, midge.ID("cat"))
+	fmt.Println(errors.Is(err, midge.ErrUnknown))
+
+	results, err := client.Repeat(ctx, err)
+	must(err)
+	for _, r := range results {
+		fmt.Println(r.Task, r.Task.State, r.Err)
+	}
+	stats, err := client.Queue(midge.DefaultQueue).Stats(ctx)
+	must(err)
+	fmt.Println(stats.Waiting)
+	// Output:
+	// true
+	// default/cat waiting <nil>
+	// 1
+}
+
 // Await waits for the outcome of a task.
 func ExampleClient_Await() {
 	runner, client := set()
@@ -187,6 +255,23 @@ func ExampleClient_Await() {
 	// Output:
 	// cat.png done
 	// discarded: no width
+}
+
+// A result that one reader wants is kept until Await has returned it.
+func ExampleUntilRead() {
+	runner, client := set()
+	must(midge.Handle(runner, func(ctx context.Context, job Resize) error {
+		return midge.SetResult(ctx, job.Width)
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+	task, err := client.Enqueue(ctx, Resize{Path: "cat.png", Width: 300}, midge.UntilRead())
+	must(err)
+	var width int
+	must(client.Await(ctx, task.Ref, &width))
+	_, err = client.Task(ctx, task.Ref)
+	fmt.Println(width, errors.Is(err, midge.ErrNotFound))
+	// Output: 300 true
 }
 
 // A dead task is kept. It can be inspected, and run again once its cause is repaired.

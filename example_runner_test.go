@@ -121,6 +121,13 @@ func ExampleGeometric() {
 	// 1m0s
 }
 
+// A service that is back after a fixed time needs no growing delays.
+func ExampleConstant() {
+	backoff := midge.Constant(30 * time.Second)
+	fmt.Println(backoff(1), backoff(10))
+	// Output: 30s 30s
+}
+
 // A job that runs too early puts itself off. That is not a failure.
 func ExampleSnooze() {
 	runner, client := set()
@@ -299,6 +306,31 @@ func ExampleCheckpoint() {
 	// page 2
 	// page 3
 	// page 4
+}
+
+// The checkpoint of a dead task shows how far its job came.
+func ExampleDecodeCheckpoint() {
+	runner, client := set()
+	must(midge.Handle(runner, func(ctx context.Context, _ Resize) error {
+		if err := midge.Checkpoint(ctx, 3); err != nil {
+			return err
+		}
+		return midge.Discard(errors.New("out of paper"))
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+	task, err := client.Enqueue(ctx, Resize{Path: "book.pdf"})
+	must(err)
+	fmt.Println(client.Await(ctx, task.Ref, nil) != nil)
+
+	task, err = client.Task(ctx, task.Ref)
+	must(err)
+	var page int
+	must(midge.DecodeCheckpoint(task, &page))
+	fmt.Println(task.State, page)
+	// Output:
+	// true
+	// dead 3
 }
 
 // Middleware wraps every attempt: it may add to the context, look at the error, or change it.

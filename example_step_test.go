@@ -62,6 +62,40 @@ func ExampleSleep() {
 	// Output: the trial is over
 }
 
+// A requeue of a dead task keeps its finished steps. With FromStart the job runs all of them again.
+func ExampleFromStart() {
+	runner, client := set()
+	must(midge.Handle(runner, func(ctx context.Context, _ Resize) error {
+		_, err := midge.Step(ctx, "account", func(context.Context) (int, error) {
+			fmt.Println("make an account")
+			return 7, nil
+		})
+		if err != nil {
+			return err
+		}
+		return midge.Discard(errors.New("no mail server"))
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+	task, err := client.Enqueue(ctx, Resize{Path: "cat.png"})
+	must(err)
+	await := func() {
+		dead, ok := errors.AsType[*midge.DeadError](client.Await(ctx, task.Ref, nil))
+		fmt.Println("dead:", ok && dead.Last == "no mail server")
+	}
+	await()
+	must(client.Requeue(ctx, task.Ref))
+	await()
+	must(client.Requeue(ctx, task.Ref, midge.FromStart()))
+	await()
+	// Output:
+	// make an account
+	// dead: true
+	// dead: true
+	// make an account
+	// dead: true
+}
+
 // The steps of a task show how far it has come.
 func ExampleStepsOf() {
 	runner, client := set()

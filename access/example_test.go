@@ -1,6 +1,8 @@
 package access_test
 
 import (
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,6 +31,22 @@ func ExampleUsers() {
 		fmt.Println(user.Name, user.Role, user.May(access.Operate), user.May(access.Alter))
 	}
 	// Output: ann operator true false
+}
+
+// A dashboard for one user on this machine needs no file of users: its address has the token.
+func ExampleOneUser() {
+	token := rand.Text()
+	users, err := access.OneUser(access.User{Name: "ann", Role: access.Admin}, token)
+	if err != nil {
+		panic(err)
+	}
+	user, err := users.LoginByToken(token)
+	fmt.Println(user.Name, user.Role, err)
+	_, err = users.LoginByToken(rand.Text())
+	fmt.Println(errors.Is(err, access.ErrDenied))
+	// Output:
+	// ann admin <nil>
+	// true
 }
 
 func ExampleCreateToken() {
