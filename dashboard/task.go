@@ -326,7 +326,7 @@ func (v *view) facts(t storage.Task) (facts []fact) {
 		add("timeout", format.Duration(t.Timeout), t.Timeout.String(), "")
 	}
 	if t.Unique.Key != "" {
-		add("unique", string(t.Unique.Mode), "key "+t.Unique.Key, "")
+		add("unique", "by a key, for its "+string(t.Unique.Mode), "", "") // a key confirms guesses of parameters
 	}
 	add("encoding", t.Encoding, "", "")
 	return facts

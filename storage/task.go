@@ -308,7 +308,7 @@ const (
 // Unique keeps an insert out while another task of the queue holds the same key:
 // Insert.OnConflict says how. [UniqueKey] makes keys.
 type Unique struct {
-	Key  string
+	Key  string // as a hash of parameters it confirms guesses of them, so it is shown to nobody
 	Mode UniqueMode
 	For  time.Duration // of UniqueWindow, at least a millisecond
 }
