@@ -57,7 +57,7 @@ func (s *server) overview(r *http.Request, v *view) error {
 		d.Others = len(d.Queues) - mostQueues
 		d.Queues = d.Queues[:mostQueues]
 	}
-	d.Running = longest(v.Sample.Runners, 5)
+	d.Running = longest(v.Sample.Runners, "", 5)
 	for _, c := range scheduleViews(v.Sample) {
 		switch {
 		case c.Orphaned || c.Damaged:

@@ -118,11 +118,7 @@ func (s *server) queue(r *http.Request, v *view) error {
 			d.Schedules = append(d.Schedules, c)
 		}
 	}
-	for _, t := range longest(v.Sample.Runners, storage.MaxRunning) {
-		if t.Ref.Queue == name && len(d.Running) < 10 {
-			d.Running = append(d.Running, t)
-		}
-	}
+	d.Running = longest(v.Sample.Runners, name, 10)
 	var err error
 	d.Partitions, err = s.partitions(r, v, q)
 	v.Data = &d

@@ -63,7 +63,7 @@ func (s *server) runner(r *http.Request, v *view) error {
 	}
 	v.Page, v.Nav, v.Kind, v.Title, v.Watch = "runner", "Runners", "Runner", id, "all.tick"
 	v.Command = commandLine("midge", "runner", "show", id)
-	v.Data = runnerData{runnerOf(v.Sample.Runners[i]), longest(v.Sample.Runners[i:i+1], storage.MaxRunning)}
+	v.Data = &runnerData{runnerOf(v.Sample.Runners[i]), longest(v.Sample.Runners[i:i+1], "", storage.MaxRunning)}
 	return nil
 }
 
@@ -125,12 +125,13 @@ type runningTask struct {
 	Runner string
 }
 
-// longest returns the tasks that have run the longest, at most as many as most, without midge's own tasks.
-func longest(runners []storage.RunnerInfo, most int) []runningTask {
+// longest returns the tasks of a queue that have run the longest, at most as many as most. Without a queue these
+// are tasks of all queues but midge's own.
+func longest(runners []storage.RunnerInfo, queue string, most int) []runningTask {
 	var all []runningTask
 	for i := range runners {
 		for _, t := range runners[i].Running {
-			if !storage.Reserved(t.Ref.Queue) {
+			if t.Ref.Queue == queue || queue == "" && !storage.Reserved(t.Ref.Queue) {
 				all = append(all, runningTask{t, runners[i].ID})
 			}
 		}

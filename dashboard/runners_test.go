@@ -1,6 +1,8 @@
 package dashboard_test
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -33,5 +35,38 @@ func TestARunnerTellsOfItself(t *testing.T) {
 			s.shows("/runners/"+id, "The figures of this runner cannot be read.")
 		}
 		s.shows("/runners", "3.00 GiB", "unreadable", "25 of 101 attempts since it was started")
+	})
+}
+
+// crew is a storage with given runners.
+type crew struct {
+	storage.Storage
+
+	runners []storage.RunnerInfo
+}
+
+func (c crew) Runners(context.Context) ([]storage.RunnerInfo, error) { return c.runners, nil }
+
+// TestMoreTasksRunThanARunnerLists checks the pages of a runner that runs more tasks than a heartbeat lists. They
+// have run for longer than the task of another queue.
+func TestMoreTasksRunThanARunnerLists(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "calm", dashboard.Config{})
+		now := time.Now()
+		big := storage.RunnerInfo{ID: "big", Queues: []string{"films", "mail"}, Concurrency: 5000, Busy: 4000, Started: now, Seen: now}
+		for i := range storage.MaxRunning {
+			ref := storage.Ref{Queue: "films", ID: fmt.Sprint(i)}
+			big.Running = append(big.Running, storage.Running{Ref: ref, Kind: "k", Since: now.Add(-time.Hour)})
+		}
+		small := storage.RunnerInfo{
+			ID: "small", Queues: []string{"mail"}, Concurrency: 4, Started: now, Seen: now,
+			Running: []storage.Running{{Ref: storage.Ref{Queue: "mail", ID: "young"}, Kind: "k", Since: now}},
+		}
+		h, err := dashboard.Handler(crew{s.Store, []storage.RunnerInfo{big, small}}, admitting(dashboard.Config{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Dashboard = h
+		s.shows("/queues/mail", "mail/young")
 	})
 }
