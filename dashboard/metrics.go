@@ -22,6 +22,7 @@ type metricsData struct {
 	Queues      []ledger.Totals
 	Kinds       []kindTotals
 	More        int // queues that are not shown
+	MoreKinds   int
 	Damaged     []string
 	Totals      ledger.Totals
 }
@@ -93,7 +94,10 @@ func (s *server) metrics(r *http.Request, v *view) error {
 		d.Kinds = append(d.Kinds, kindOf(kind, series.Kinds[kind]))
 	}
 	slices.SortStableFunc(d.Kinds, func(a, b kindTotals) int { return cmp.Compare(b.Runs, a.Runs) })
-	d.Kinds = d.Kinds[:min(pageSize, len(d.Kinds))]
+	if len(d.Kinds) > pageSize {
+		d.MoreKinds = len(d.Kinds) - pageSize
+		d.Kinds = d.Kinds[:pageSize]
+	}
 	v.Data = d
 	return nil
 }
