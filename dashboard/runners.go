@@ -41,7 +41,7 @@ func (s *server) runners(r *http.Request, v *view) error {
 var runnerColumns = map[string]func(a, b runnerView) int{
 	"name":    func(a, b runnerView) int { return cmp.Compare(a.ID, b.ID) },
 	"queues":  func(a, b runnerView) int { return cmp.Compare(len(b.Queues), len(a.Queues)) },
-	"running": func(a, b runnerView) int { return cmp.Compare(len(b.Running), len(a.Running)) },
+	"running": func(a, b runnerView) int { return cmp.Compare(b.InUse(), a.InUse()) },
 	"failed":  func(a, b runnerView) int { return cmp.Compare(b.Share(), a.Share()) },
 	"memory":  func(a, b runnerView) int { return cmp.Compare(b.Memory, a.Memory) },
 	"started": func(a, b runnerView) int { return b.Started.Compare(a.Started) },

@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,6 +68,19 @@ func TestMoreTasksRunThanARunnerLists(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Dashboard = h
-		s.shows("/queues/mail", "mail/young")
+		s.shows("/queues/mail", "mail/young", "4000 of 5000")
+		s.shows("/runners/big", "4000 of 5000")
+		s.shows("/runners", "4000 of 5000")
+		many := small
+		many.ID, many.Busy = "later", 1500
+		s.Dashboard, err = dashboard.Handler(crew{s.Store, []storage.RunnerInfo{big, small, many}}, admitting(dashboard.Config{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := s.get("/runners?sort=running")
+		if big, many, small := strings.Index(page, "/runners/big"), strings.Index(page, "/runners/later"),
+			strings.Index(page, "/runners/small"); big > many || many > small {
+			t.Errorf("the order by running tasks is not that of the busy slots: %d %d %d", big, many, small)
+		}
 	})
 }

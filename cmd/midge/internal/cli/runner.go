@@ -23,7 +23,7 @@ var runnerList = show.List[storage.RunnerInfo]{
 			return strconv.Itoa(r.PID)
 		}},
 		{Name: "running", Right: true, Text: func(_ *show.Printer, r storage.RunnerInfo) string {
-			return fmt.Sprintf("%d of %d", len(r.Running), r.Concurrency)
+			return fmt.Sprintf("%d of %d", r.InUse(), r.Concurrency)
 		}},
 		{Name: "up", Right: true, Text: func(p *show.Printer,
 			r storage.RunnerInfo,
@@ -182,7 +182,7 @@ func runnerFields(p *show.Printer, r storage.RunnerInfo) []show.Field {
 		{Name: "queues", Text: names(r.Queues)},
 		{Name: "kinds", Text: names(r.Kinds)},
 		{Name: "declares", Text: strings.Join(schedules, "\n")},
-		{Name: "running", Text: fmt.Sprintf("%d of %d", len(r.Running), r.Concurrency)},
+		{Name: "running", Text: fmt.Sprintf("%d of %d", r.InUse(), r.Concurrency)},
 		{Name: "slots", Text: strings.Join(slots, "\n")},
 		{Name: "limits", Text: strings.Join(limits, "\n")},
 		{Name: "", Text: strings.Join(running, "\n")},

@@ -119,6 +119,7 @@ type Runner struct {
 	Queues      []string `json:"queues"`
 	Kinds       []string `json:"kinds"`
 	Concurrency int      `json:"concurrency"`
+	Busy        int      `json:"busy"` // slots that are taken; Running may list fewer tasks
 	// Slots lists the queues of which the runner runs fewer jobs at once than Concurrency, or none now.
 	Slots []QueueSlots `json:"slots"`
 	// Limits lists the limits of queues that the runner declares.
@@ -213,7 +214,7 @@ func RunnerOf(r storage.RunnerInfo) Runner {
 	}
 	return Runner{
 		ID: r.ID, Host: r.Host, PID: r.PID, Version: r.Version, Queues: Empty(r.Queues), Kinds: Empty(r.Kinds),
-		Concurrency: r.Concurrency, Started: r.Started.UTC(), Seen: r.Seen.UTC(), Running: running,
+		Concurrency: r.Concurrency, Busy: r.InUse(), Started: r.Started.UTC(), Seen: r.Seen.UTC(), Running: running,
 		Undecodable: undecodable, Slots: slots, Limits: limits,
 	}
 }
