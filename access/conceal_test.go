@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
@@ -68,7 +69,7 @@ func TestPartsOfValuesAreConcealedWhereATextWasCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, got := range r.Conceal(params, nil, c.texts...) {
+		for i, got := range r.Conceal(ofParams(params), nil, c.texts...) {
 			quoted, _ := json.Marshal(c.key) //nolint:errchkjson // cannot fail: a text alone
 			if part := shows(got, c.key) + shows(got, string(quoted)); part != "" && got != "" {
 				t.Errorf("%s: text %d shows %.40q", what, i, part)
@@ -81,7 +82,7 @@ func TestPartsOfValuesAreConcealedWhereATextWasCut(t *testing.T) {
 	// A text that only resembles a part of a value stays.
 	for _, text := range []string{"no token BEG", "BEGIN was expected, and " + strings.Repeat("z", 900), "END of file"} {
 		params, _ := json.Marshal(map[string]string{"key": pem}) //nolint:errchkjson // cannot fail: texts alone
-		if got := r.Conceal(params, nil, text)[0]; got != text {
+		if got := r.Conceal(ofParams(params), nil, text)[0]; got != text {
 			t.Errorf("%q is shown as %q", text, got)
 		}
 	}
@@ -97,7 +98,7 @@ func TestBytesAreConcealedInTexts(t *testing.T) {
 			r := redaction(t, rule)
 			for _, format := range []string{"%s", "%q", "%x", "%X", "%v", "%+v"} {
 				kept, _ := storage.AttemptTexts(fmt.Sprintf("key <"+format+"> is bad", raw), "")
-				got := r.Conceal(params, nil, kept)[0]
+				got := r.Conceal(ofParams(params), nil, kept)[0]
 				if got != "key <***> is bad" && got != `key <"***"> is bad` {
 					t.Errorf("%s, %s: %q is shown as %q", rule, format, kept, got)
 				}
@@ -105,7 +106,7 @@ func TestBytesAreConcealedInTexts(t *testing.T) {
 		}
 	}
 	params := []byte(`{"key":{"$bytes":"//79/A=="}}`)
-	if got := redaction(t, "params.key").Conceal(params, nil, "bad \uFFFD text")[0]; got != "bad \uFFFD text" {
+	if got := redaction(t, "params.key").Conceal(ofParams(params), nil, "bad \uFFFD text")[0]; got != "bad \uFFFD text" {
 		t.Errorf("the mark of an invalid text is shown as %q", got)
 	}
 }
@@ -126,9 +127,56 @@ func TestAHostileValueIsConcealedQuickly(t *testing.T) {
 		}
 		text := strings.Repeat(strings.Repeat("a", 1000)+"c…", storage.MaxText/1004)
 		began := testserver.ProcessorTime(t)
-		r.Conceal(params, nil, text)
+		r.Conceal(ofParams(params), nil, text)
 		if took := testserver.ProcessorTime(t) - began; took > 30*time.Second {
 			t.Errorf("%s: %v", what, took)
 		}
+	}
+}
+
+// ofParams returns the parts of a task that has parameters alone.
+func ofParams(params []byte) map[string][]byte {
+	return map[string][]byte{access.PartParams: params}
+}
+
+// TestValuesOfEachPartAreConcealedInTexts checks the values that rules on other parts than the parameters hide.
+func TestValuesOfEachPartAreConcealedInTexts(t *testing.T) {
+	for rule, part := range map[string]string{
+		"params.card": access.PartParams, "progress.card": access.PartProgress, "checkpoint.card": access.PartCheckpoint,
+		"result.card": access.PartResult, "step.charge.card": "step.charge", "step.charge": "step.charge", "step.*.card": "step.v1.charge",
+	} {
+		parts := map[string][]byte{access.PartParams: []byte("{}"), part: []byte(`{"card":"4111 2222"}`)}
+		r := redaction(t, rule)
+		if got := r.Conceal(parts, nil, "charge 4111 2222 of Bern: declined")[0]; got != "charge *** of Bern: declined" {
+			t.Errorf("%s: got %q", rule, got)
+		}
+		parts[part] = nil
+		if got := r.Conceal(parts, nil, "charge 4111 2222: declined")[0]; got != access.Hidden {
+			t.Errorf("%s, of a part that cannot be read: got %q", rule, got)
+		}
+		parts[part] = []byte(`{"city":"Bern"}`)
+		if got := r.Conceal(parts, nil, "no town Bern")[0]; got != "no town Bern" && rule != "step.charge" {
+			t.Errorf("%s, of a part without the field: got %q", rule, got)
+		}
+	}
+}
+
+// TestNamesInAHiddenValueAreConcealed checks the names of fields, which a map may have from a user, and of fields
+// that stand in a value twice.
+func TestNamesInAHiddenValueAreConcealed(t *testing.T) {
+	for _, to := range []string{
+		`{"ann@x.org":1}`, `[{"ann@x.org":true}]`, `{"a":{"ann@x.org":{}}}`, `{"$map":[["ann@x.org",1],[2,3]]}`,
+		`{"a":"ann@x.org","a":"bob@x.org"}`, `"ann@x.org"`,
+	} {
+		for _, rule := range []string{"params.to", "params.*"} {
+			params := fmt.Appendf(nil, `{"to":%s}`, to)
+			if got := redaction(t, rule).Conceal(ofParams(params), nil, "no user ann@x.org")[0]; got != "no user ***" {
+				t.Errorf("%s, %s: got %q", rule, to, got)
+			}
+		}
+	}
+	params := []byte(`{"to":{"$$ann":1}}`)
+	if got := redaction(t, "params.to").Conceal(ofParams(params), nil, "no user $ann")[0]; got != "no user ***" {
+		t.Errorf("a name that begins with $: got %q", got)
 	}
 }

@@ -147,12 +147,14 @@ func (r *Redaction) hide(text []byte, path ...string) (shown []byte, hidden []js
 const leastConcealed = 3
 
 // Conceal returns texts about a task, such as its errors, in which "***" replaces each value of 3 and more
-// bytes that is hidden in the task's parameters or headers: jobs repeat values in their errors. params is
-// the JSON of the parameters. A value is also found as Go and JSON quote it, and bytes as fmt prints them.
+// bytes that is hidden in the task's headers or other parts: jobs repeat values in their errors. parts has the
+// JSON of each part by its name, and that of the result of the step charge as "step.charge". Values of parts
+// that are not in it are not replaced. The names of fields in a hidden value are replaced as values are. A value
+// is also found as Go and JSON quote it, and bytes as fmt prints them.
 // "***" also replaces a part of a value beside a cut: at the end of a text that is as long as a storage keeps
-// it, before "…", and behind the mark of a program's output that has lost its beginning. If the parameters
-// have rules and params is not JSON, the texts are hidden as a whole. The texts themselves are not changed.
-func (r *Redaction) Conceal(params []byte, headers map[string]string, texts ...string) []string {
+// it, before "…", and behind the mark of a program's output that has lost its beginning. If a part has rules
+// and its text is not JSON, the texts are hidden as a whole. The texts themselves are not changed.
+func (r *Redaction) Conceal(parts map[string][]byte, headers map[string]string, texts ...string) []string {
 	if r == nil || len(r.words) == 0 {
 		return texts
 	}
@@ -174,14 +176,13 @@ func (r *Redaction) Conceal(params []byte, headers map[string]string, texts ...s
 			add(headers[name])
 		}
 	}
-	_, hidden := r.hide(params, PartParams)
-	unknown := false // the parameters are hidden and cannot be read
-	for _, text := range hidden {
-		var value any
-		dec := json.NewDecoder(bytes.NewReader(text))
-		dec.UseNumber()
-		unknown = unknown || dec.Decode(&value) != nil
-		scalars(value, add)
+	unknown := false // a part is hidden and cannot be read
+	for part, text := range parts {
+		_, hidden := r.hide(text, strings.SplitN(part, ".", 2)...) // the name of a step may have dots
+		for _, text := range hidden {
+			unknown = unknown || !json.Valid(text)
+			scalars(text, add)
+		}
 	}
 	slices.Sort(found)
 	found = slices.Compact(found)
@@ -194,32 +195,27 @@ func (r *Redaction) Conceal(params []byte, headers map[string]string, texts ...s
 	return concealed
 }
 
-// scalars calls found for each text and number in a value of JSON, and for the forms of bytes.
-func scalars(value any, found func(string)) {
-	switch value := value.(type) {
-	case string:
-		found(value)
-	case json.Number:
-		found(value.String())
-	case []any:
-		for _, element := range value {
-			scalars(element, found)
-		}
-	case map[string]any:
-		for name, member := range value {
-			scalars(member, found)
-			if !slices.Contains(inBase64, name) {
-				continue
+// scalars calls found for each text, number and name of a field in a value of JSON, and for the forms of bytes.
+func scalars(text []byte, found func(string)) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	encoded := false // the next text is bytes in base64
+	for token, err := dec.Token(); err == nil; token, err = dec.Token() {
+		switch token := token.(type) {
+		case json.Number:
+			found(token.String())
+		case string:
+			found(token)
+			if strings.HasPrefix(token, "$$") { // a name that begins with "$", as the JSON shows it
+				found(token[1:])
 			}
-			if pair, _ := member.([]any); len(pair) == 2 { // an extension: its type and its bytes
-				member = pair[1]
-			}
-			text, _ := member.(string)
-			if raw, err := base64.StdEncoding.DecodeString(text); err == nil && len(raw) > 0 {
+			raw, err := base64.StdEncoding.DecodeString(token)
+			if encoded && err == nil && len(raw) > 0 {
 				for _, format := range []string{"%s", "%v", "%x", "%X"} {
 					found(fmt.Sprintf(format, raw))
 				}
 			}
+			encoded = slices.Contains(inBase64, token)
 		}
 	}
 }

@@ -286,17 +286,17 @@ func TestValuesAreConcealedInTexts(t *testing.T) {
 		"true, 12 of 40":                         "true, 12 of 40", // too short to tell from chance
 		"":                                       "",
 	} {
-		if got := r.Conceal(params, headers, text)[0]; got != want {
+		if got := r.Conceal(ofParams(params), headers, text)[0]; got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
 	for _, bad := range []string{"", "{", "4111"} {
-		if got := r.Conceal([]byte(bad), nil, "field card: got 4111", ""); bad != "4111" && (got[0] != access.Hidden || got[1] != "") {
+		if got := r.Conceal(ofParams([]byte(bad)), nil, "field card: got 4111", ""); bad != "4111" && (got[0] != access.Hidden || got[1] != "") {
 			t.Errorf("of parameters %q: got %q, want all of it hidden", bad, got)
 		}
 	}
 	var none *access.Redaction
-	if got := none.Conceal(params, headers, "4111 2222"); got[0] != "4111 2222" {
+	if got := none.Conceal(ofParams(params), headers, "4111 2222"); got[0] != "4111 2222" {
 		t.Errorf("without a redaction: got %q", got)
 	}
 }

@@ -4,9 +4,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/internal/steps"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -35,4 +37,55 @@ func TestAUniqueKeyIsNotShown(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAHiddenValueOfEachPartIsInNoError checks the page of a task whose error repeats a value of each part of it.
+func TestAHiddenValueOfEachPartIsInNoError(t *testing.T) {
+	const value = `{"card":"4111-2222"}`
+	for _, rule := range []string{"progress.card", "checkpoint.card", "step.charge.card", "step.*.card", "result.card", "params.to"} {
+		inBubble(t, func(t *testing.T) {
+			redact, err := access.Redact(rule)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, store := inserted(t, dashboard.Config{Redact: redact}, storage.Insert{
+				Ref: theTask, Encoding: "json", Payload: []byte(`{"to":{"4111-2222":1}}`), MaxRetries: 3,
+				Keep: storage.Keep{For: time.Hour},
+			})
+			session := storage.NewSession(store, 0)
+			steps := steps.Envelope{
+				Checkpoint: []byte(value), Steps: []steps.Step{{Name: "charge", Ended: time.Now(), Result: []byte(value)}},
+			}
+			for _, end := range []storage.Settle{
+				{Outcome: storage.Fail, Error: "charge 4111-2222: declined", Stack: "goroutine of 4111-2222", Delay: time.Second},
+				{Outcome: storage.Complete, Result: []byte(value)},
+			} {
+				claimed, err := session.Claim(t.Context(), storage.ClaimRequest{
+					Runner: "r", Queues: []storage.ClaimQueue{{Name: theTask.Queue}}, Start: 1, Lease: time.Minute,
+				})
+				if err != nil || len(claimed.Fences) != 1 {
+					t.Fatalf("claimed %+v, %v", claimed, err)
+				}
+				end.Fence = claimed.Fences[0]
+				leases := []storage.Extension{{
+					Fence: end.Fence, For: time.Minute, Progress: []byte(value), Checkpoint: steps.Encode(),
+				}}
+				if _, err := session.Extend(t.Context(), storage.ExtendRequest{Leases: leases}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{end}}); err != nil {
+					t.Fatal(err)
+				}
+				nextReading()
+				_, shown, _ := strings.Cut(s.get("/r/"+theTask.String()), `data-part="timeline"`)
+				shown, _, _ = strings.Cut(shown, "</section>")
+				if rule == "result.card" && end.Outcome == storage.Fail { // there is no result yet
+					continue
+				}
+				if strings.Contains(shown, "4111") || !strings.Contains(shown, "charge ***: declined") {
+					t.Errorf("%s: the page does not show the error without the card:\n%s", rule, shown)
+				}
+			}
+		})
+	}
 }

@@ -90,12 +90,32 @@ func (s *recovering) conceal(t *storage.Task) {
 	for i := range t.Attempts {
 		texts = append(texts, t.Attempts[i].Error)
 	}
-	params, _ := payload.JSON(t.Encoding, t.Payload) // what cannot be read hides the texts
-	texts = s.redact.Conceal(params, t.Headers, texts...)
+	texts = s.redact.Conceal(partsOf(*t), t.Headers, texts...)
 	t.Reason, t.Stack, t.Attempts = texts[0], texts[1], slices.Clone(t.Attempts)
 	for i := range t.Attempts {
 		t.Attempts[i].Error = texts[2+i]
 	}
+}
+
+// partsOf returns the JSON of the parts that a task has, for Conceal. A list of tasks has their parameters alone.
+// What cannot be read is nil, which hides all texts if a rule may name something in it.
+func partsOf(t storage.Task) map[string][]byte {
+	parts := map[string][]byte{}
+	for _, part := range payload.Parts(t) {
+		if len(part.Data) > 0 || part.Name == access.PartParams {
+			parts[part.Name], _ = part.JSON()
+		}
+	}
+	steps, err := payload.Steps(t, nil)
+	if err != nil { // the checkpoint stands beside the steps
+		parts[access.PartStep], parts[access.PartCheckpoint] = nil, nil
+	}
+	for _, step := range steps {
+		if len(step.Result) > 0 || step.Problem != "" {
+			parts[access.PartStep+"."+step.Name] = step.Result
+		}
+	}
+	return parts
 }
 
 func (s *recovering) Queues(ctx context.Context, q storage.QueuesQuery) (page storage.QueuesPage, err error) {
