@@ -182,7 +182,9 @@ func (s *server) askTasks(r *http.Request, v *view, a action, d *askData) error 
 	} else {
 		words = append(words, d.Refs...)
 	}
-	d.Command = commandLine(words...)
+	if d.Chosen == nil || !v.alien(*d.Chosen) {
+		d.Command = commandLine(words...)
+	}
 	if a.bulk == bulk.Delete && !d.None {
 		s.offerDownload(v, d)
 	}

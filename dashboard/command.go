@@ -1,9 +1,14 @@
 package dashboard
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 
+	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/internal/fingerprint"
 	"github.com/midgehq/midge/internal/shell"
+	"github.com/midgehq/midge/internal/survey"
 )
 
 // A page shows the command line that prints the same data.
@@ -23,8 +28,21 @@ func behind(words []string, argument string) []string {
 	return append(words, argument)
 }
 
-// listCommand returns the command line for a page of a list of tasks.
-func listCommand(c chosen, after string) string {
+// alien reports whether a filter names a cause under an id that the command does not know: the id is that of an
+// error without its hidden values, which the command does not hide. An id of the whole error would confirm guesses of
+// them.
+func (v *view) alien(c chosen) bool {
+	return v.server.cfg.Redact != nil && v.Sample != nil && v.Sample.Dead != nil &&
+		slices.ContainsFunc(v.Sample.Dead.Groups, func(g *survey.Cause) bool {
+			return strings.Contains(c.Filter, g.ID) && strings.Contains(fingerprint.Text(g.Error), access.Hidden)
+		})
+}
+
+// listCommand returns the command line for a page of a list of tasks, "" for an alien filter.
+func (v *view) listCommand(c chosen, after string) string {
+	if v.alien(c) {
+		return ""
+	}
 	words, text := []string{"midge", "task", "ls"}, c.Text()
 	if after != "" {
 		words = append(words, "--after", after)

@@ -157,7 +157,7 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 	}
 	v.Page, v.Nav, v.Watch = "cause", "Dead", "all.dead"
 	v.Kind, v.Title = "Cause of death", "No dead task has this cause"
-	v.Command = listCommand(c, "")
+	v.Command = v.listCommand(c, "")
 	d := &causeData{List: v.listURL(c, "")}
 	v.Data = d
 	if v.Sample.Dead != nil {

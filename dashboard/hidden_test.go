@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -88,4 +89,37 @@ func TestAHiddenValueOfEachPartIsInNoError(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestACauseWithAHiddenValueHasNoCommand checks the pages of two causes. The id of one is that of an error without a
+// hidden value, and no command would find its tasks.
+func TestACauseWithAHiddenValueHasNoCommand(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		redact, err := access.Redact("params.pin")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for text, command := range map[string]bool{
+			"pin 1234: declined": false, `pin "1234": declined`: true, "connection refused": true,
+		} {
+			s, store := inserted(t, dashboard.Config{Redact: redact}, storage.Insert{
+				Ref: theTask, Encoding: "json", Payload: []byte(`{"pin":"1234"}`),
+			})
+			settleAll(t, store, storage.Settle{Outcome: storage.Bury, Error: text})
+			id := between(t, s.get("/dead"), `href="/dead?cause=`, `"`)
+			filter := url.QueryEscape("cause:" + id)
+			for path, begin := range map[string]string{
+				"/dead?cause=" + id: "midge task ls", "/tasks?state=dead&filter=" + filter: "midge task ls",
+				"/action?do=requeue&all=1&state=dead&filter=" + filter: "midge task requeue",
+			} {
+				page := s.get(path)
+				if !strings.Contains(page, theTask.String()) {
+					t.Errorf("%s: GET %s does not have the task", text, path)
+				}
+				if got := strings.Contains(page, begin); got != command {
+					t.Errorf("%s: GET %s has a command: %t, want %t", text, path, got, command)
+				}
+			}
+		}
+	})
 }

@@ -70,7 +70,7 @@ func (s *server) search(w http.ResponseWriter, r *http.Request) {
 			words := filter.Quote(text)
 			d.Scan = v.scanURL(words)
 			d.All = v.scanURL("state:all " + words)
-			v.Command = listCommand(chosen{Filter: words}, "")
+			v.Command = v.listCommand(chosen{Filter: words}, "")
 		}
 		v.Data = d
 		return nil

@@ -199,7 +199,7 @@ func (s *server) tasks(r *http.Request, v *view) error {
 	}
 	d.Verbs = verbs(f)
 	after := r.FormValue("after")
-	v.Command = listCommand(c, after)
+	v.Command = v.listCommand(c, after)
 	req := c.request(f, after)
 	page, err := scan.Next(r.Context(), v.sampled(), req)
 	if err != nil {
