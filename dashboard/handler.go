@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -177,7 +178,9 @@ func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 		pages: parsed, mux: http.NewServeMux(), now: time.Now,
 	}
 	s.logouts = logouts{session: s.session, log: cfg.Log, readOnly: cfg.ReadOnly}
-	if first := firstOf(cfg.Base); s.routes()[first] && first != "" {
+	first := firstOf(cfg.Base)
+	taken := func(pattern string) bool { return first != "" && firstOf(pattern) == first }
+	if slices.ContainsFunc(s.routes(), taken) {
 		return nil, storage.Invalid("Config.Base", cfg.Base, `a path that begins as no page does, such as "/midge"`)
 	}
 	return &Dashboard{s.guard(http.HandlerFunc(s.serve)), s}, nil
@@ -203,18 +206,17 @@ func (s *server) path(r *http.Request) string {
 	return "/" + strings.TrimPrefix(rest, "/")
 }
 
-// firstOf returns the first element of a path.
+// firstOf returns the first element of a path, or of the path of a pattern.
 func firstOf(path string) string {
-	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	_, path, _ = strings.Cut(path, "/")
+	name, _, _ := strings.Cut(path, "/")
 	return name
 }
 
-// routes registers the handlers of all paths, and returns the first elements of these paths.
-func (s *server) routes() map[string]bool {
-	names := map[string]bool{}
+// routes registers the handlers of all paths, and returns their patterns.
+func (s *server) routes() (patterns []string) {
 	handle := func(pattern string, serve http.HandlerFunc) {
-		_, path, _ := strings.Cut(pattern, " ")
-		names[firstOf(path)] = true
+		patterns = append(patterns, pattern)
 		s.mux.HandleFunc(pattern, serve)
 	}
 	page := func(pattern string, show filler) {
@@ -266,7 +268,7 @@ func (s *server) routes() map[string]bool {
 		text := "This address does not accept the method " + r.Method + "."
 		s.fail(w, r, &statusError{http.StatusMethodNotAllowed, text})
 	})
-	return names
+	return patterns
 }
 
 // statusError is an error whose text is shown to the viewer, with an HTTP status.
