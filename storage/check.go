@@ -532,7 +532,10 @@ func checkUnique(u Unique) error {
 	default:
 		return Invalid("Unique.Mode", string(u.Mode), "%q or %q", UniqueLife, UniqueWindow)
 	}
-	return CheckName("unique key", u.Key)
+	if !isName(u.Key) {
+		return Invalid("unique key", fmt.Sprintf("of %d bytes", len(u.Key)), wantName, MaxName)
+	}
+	return nil
 }
 
 func checkHeaders(h map[string]string) error {
@@ -543,8 +546,8 @@ func checkHeaders(h map[string]string) error {
 		if err := checkText("header name", k); err != nil {
 			return err
 		}
-		if checkText("header", v) != nil { // the name of the field takes memory, and only an error needs it
-			return checkText("header "+k, v)
+		if !isText(v) {
+			return Invalid("header "+k, fmt.Sprintf("of %d bytes", len(v)), wantText)
 		}
 	}
 	if n := headerBytes(h); n > MaxHeaderBytes {

@@ -99,7 +99,8 @@ func (l Limits) Check() error {
 }
 
 // Invalid makes an *InvalidError. got is printed with %v and shortened; a string is quoted. The other
-// texts are shortened too, because what may quote the name of a header.
+// texts are shortened too, because what may quote the name of a header. Errors are logged, stored and shown:
+// got is nothing of a payload, and neither the value of a header nor a unique key.
 func Invalid(what string, got any, want string, args ...any) *InvalidError {
 	text := fmt.Sprint(got)
 	if s, ok := got.(string); ok {
@@ -116,15 +117,20 @@ func Invalid(what string, got any, want string, args ...any) *InvalidError {
 // CheckName gives an *InvalidError unless name matches
 // ^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$. what says what has the name, such as "kind".
 func CheckName(what, name string) error {
+	if !isName(name) {
+		return Invalid(what, name, wantName, MaxName)
+	}
+	return nil
+}
+
+const wantName = "1 to %d letters, digits, '_', '.', '-', ':', beginning with a letter or digit"
+
+func isName(name string) bool {
 	ok := len(name) > 0 && len(name) <= MaxName && nameByte[name[0]] == 1
 	for i := 1; ok && i < len(name); i++ {
 		ok = nameByte[name[i]] != 0
 	}
-	if !ok {
-		return Invalid(what, name,
-			"1 to %d letters, digits, '_', '.', '-', ':', beginning with a letter or digit", MaxName)
-	}
-	return nil
+	return ok
 }
 
 // nameByte says for each byte whether a name may have it: 0 nowhere, 1 anywhere, 2 anywhere but at the
@@ -276,11 +282,15 @@ func checkTime(what string, t time.Time) error {
 
 // checkText checks texts that a storage keeps as they are given.
 func checkText(what, text string) error {
-	if strings.IndexByte(text, 0) >= 0 || !utf8.ValidString(text) {
-		return Invalid(what, text, "valid UTF-8 without NUL")
+	if !isText(text) {
+		return Invalid(what, text, wantText)
 	}
 	return nil
 }
+
+const wantText = "valid UTF-8 without NUL"
+
+func isText(text string) bool { return strings.IndexByte(text, 0) < 0 && utf8.ValidString(text) }
 
 func checkBytes(what string, b []byte, limit int) error {
 	if len(b) > limit {

@@ -92,6 +92,38 @@ func TestCheckTxsNamesTheMistake(t *testing.T) {
 	}
 }
 
+// TestErrorsQuoteNoValue: an error is logged, stored with a task and shown, also to people from whom headers and
+// unique keys are hidden.
+func TestErrorsQuoteNoValue(t *testing.T) {
+	const secret = "Bearer s3cret"
+	good := storage.Insert{Ref: storage.Ref{Queue: "q", ID: "a"}, Kind: "k", Encoding: "raw", CrashLimit: 1}
+	for want, change := range map[string]func(in *storage.Insert){
+		`header token "of 14 bytes"`:  func(in *storage.Insert) { in.Headers = map[string]string{"token": secret + "\xff"} },
+		`header secret "of 15 bytes"`: func(in *storage.Insert) { in.Headers = map[string]string{"secret": "\x00" + secret + "\x00"} },
+		`unique key "of 13 bytes"`:    func(in *storage.Insert) { in.Unique = storage.Unique{Mode: storage.UniqueLife, Key: secret} },
+		`unique key "of 0 bytes"`:     func(in *storage.Insert) { in.Unique = storage.Unique{Mode: storage.UniqueLife} },
+		`unique key "of 1300 bytes"`: func(in *storage.Insert) {
+			in.Unique = storage.Unique{Mode: storage.UniqueWindow, For: time.Hour, Key: strings.Repeat(secret, 100)}
+		},
+	} {
+		in := good
+		change(&in)
+		changes := []storage.Tx{{Inserts: []storage.Insert{in}}}
+		if in.Headers != nil {
+			changes = append(changes, storage.Tx{Changes: []storage.Change{{
+				Ref: in.Ref, Version: 1, Encoding: "raw", Headers: in.Headers,
+			}}})
+		}
+		for _, tx := range changes {
+			err := storage.CheckTxs(storage.Limits{}, []storage.Tx{tx})
+			invalid(t, want, err)
+			if text := fmt.Sprint(err); strings.Contains(text, "s3cret") || !strings.Contains(text, want) {
+				t.Errorf("got %q, want it to say %q and to quote no value", text, want)
+			}
+		}
+	}
+}
+
 func TestCheckTxsCursor(t *testing.T) {
 	ref := storage.Ref{Queue: "q", ID: storage.CursorPrefix + "c"}
 	good := storage.Insert{

@@ -78,7 +78,8 @@ func (a *Action) Check() error {
 	case a.Verb == Cost && a.Cost == nil:
 		return storage.Invalid("cost", "nil", "0 to %d", storage.MaxCost)
 	case a.Verb == Edit && (len(a.Params) == 0) == (len(a.Set) == 0):
-		return storage.Invalid("parameters", string(a.Params), "JSON, or else new values of fields")
+		got := fmt.Sprintf("of %d bytes, with %d new values", len(a.Params), len(a.Set))
+		return storage.Invalid("parameters", got, "JSON, or else new values of fields")
 	case a.Requeue && a.Rescheduled:
 		return storage.Invalid("action", "a requeue with a moment", "one of them")
 	case a.FromStart && a.Verb != Requeue && !a.Requeue:

@@ -9,6 +9,7 @@ package bulk
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -164,16 +165,21 @@ func (r *Request) check() error {
 	}
 	named := r.Scan.Filter.States(otherwise...)
 	able := r.Action.States()
-	r.Scan.States = slices.DeleteFunc(named, func(s storage.State) bool { return !slices.Contains(able, s) })
-	if len(r.Scan.States) == 0 {
-		words := make([]string, len(able))
-		for i, s := range able {
-			words[i] = filter.StateWord(s)
-		}
-		return storage.Invalid("states of tasks to "+string(r.Action.Verb), r.Scan.Filter.String(), "some of %s",
-			strings.Join(words, ", "))
+	r.Scan.States = slices.DeleteFunc(able, func(s storage.State) bool { return !slices.Contains(named, s) })
+	if len(r.Scan.States) == 0 { // the filter may name values of parameters, and the log would have the error
+		return storage.Invalid("states of tasks to "+string(r.Action.Verb), wordsOf(named),
+			"some of %s", wordsOf(r.Action.States()))
 	}
 	return nil
+}
+
+// wordsOf lists states as people read them.
+func wordsOf(states []storage.State) string {
+	words := make([]string, len(states))
+	for i, s := range states {
+		words[i] = filter.StateWord(s)
+	}
+	return cmp.Or(strings.Join(words, ", "), "none")
 }
 
 // prepare checks a request. It leaves out a task that is named again, and replaces a moment of Reschedule

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
@@ -500,6 +501,15 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{Action: Action{Verb: Requeue}, Tasks: Refs(storage.Ref{Queue: "a"})},
 		{Action: Action{Verb: Delete}, Scan: matching(t, "state:pending")},
 		{Action: Action{Verb: Requeue}, Scan: matching(t, "is:started")},
+		{Action: Action{Verb: Delete}, Scan: matching(t, "state:pending params.email:ann@x.org")},
+		{Action: Action{Verb: Delete}, Scan: matching(t, "state:dead state:waiting header.email:ann@x.org")},
+		{
+			Action: Action{
+				Verb: Edit, Params: []byte(`{"email":"ann@x.org"}`),
+				Set: []payload.Setting{{Path: "email", Value: "ann@x.org"}},
+			},
+			Tasks: Refs(storage.Ref{Queue: "a", ID: "b"}),
+		},
 	} {
 		var invalid *storage.InvalidError
 		if _, err := Run(t.Context(), r.Session, req); !errors.As(err, &invalid) {
@@ -507,6 +517,9 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		}
 		if _, err := Look(t.Context(), r.Session, req, Budget{}); !errors.As(err, &invalid) {
 			t.Errorf("%+v: got %v, want an *InvalidError of the preview", req, err)
+		}
+		if strings.Contains(invalid.Error(), "ann@x.org") {
+			t.Errorf("the error quotes a value, which the log and the audit would have: %v", invalid)
 		}
 	}
 }
