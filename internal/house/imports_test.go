@@ -56,13 +56,13 @@ var table = []rule{
 	},
 	{
 		room:      "storage/sqlite",
-		rooms:     []string{"storage", "storage/internal/...", "internal/sleep"},
+		rooms:     []string{"storage", "storage/internal/...", "internal/private", "internal/sleep"},
 		modules:   []string{"github.com/fsnotify/fsnotify"}, // commits of other processes
 		testRooms: []string{"storage/storagetest"},
 	},
 	{
 		room:      "storage/sqlite/modernc", // a module of its own, with the driver
-		rooms:     []string{"storage", "storage/sqlite"},
+		rooms:     []string{"storage", "storage/sqlite", "internal/private"},
 		modules:   []string{"modernc.org/sqlite"},
 		testRooms: []string{".", "midgetest", "storage/..."},
 	},

@@ -1,4 +1,4 @@
-// Package private reads files of secrets.
+// Package private reads and makes files of secrets.
 package private
 
 import (
@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"sync"
 )
 
 // Read reads a file that only its owner may read, and of at most the given number of bytes. info describes the file
@@ -47,4 +48,21 @@ func check(info fs.FileInfo) error {
 		return fmt.Errorf("permissions %#o: want 0600, for its owner alone", mode)
 	}
 	return nil
+}
+
+// making is held while a file is made: closing a file ends the locks that this process has on it, such as those of a
+// database which another goroutine opens as soon as the file is there.
+var making sync.Mutex
+
+// Make makes an empty file that only its owner may read, unless the file is there. Whoever opens the file after that
+// meets the fault if it could not be made.
+func Make(path string) {
+	making.Lock()
+	defer making.Unlock()
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err == nil {
+		_ = f.Close()
+	}
 }

@@ -9,14 +9,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/private"
 	"github.com/midgehq/midge/storage"
 )
 
 // Config says how to open a storage. It names a file of the storage's own, by Path and Driver, or the
 // application's database, by DB.
 type Config struct {
-	// Path is the path of a file of the storage's own. Open makes the file where there is none, and
-	// migrates its tables.
+	// Path is the path of a file of the storage's own. Open makes the file where there is none, for its
+	// user alone, and migrates its tables.
 	Path string
 	// Driver is the name under which database/sql knows a driver for SQLite, which the application
 	// has imported: "sqlite" for modernc.org/sqlite. It is used only with Path.
@@ -114,6 +115,7 @@ func (c *Config) connect() (db *sql.DB, own bool, err error) {
 		return nil, false, storage.Invalid("Config.Driver", c.Driver,
 			"the name of a driver that is imported: %v", err)
 	}
+	private.Make(path) // SQLite would let others read the file, and gives the log the permissions of the file
 	db.SetMaxOpenConns(readers)
 	db.SetMaxIdleConns(readers)
 	return db, true, nil

@@ -27,9 +27,10 @@
 // other's tasks. Open refuses a file with hard links. To share the file with a container, mount its
 // folder, not the file.
 //
-// The file holds the parameters of all tasks: whoever may read the file may read them. Open makes a
-// file that only its user may write. For processes of several users, who share a group, make the file
-// before:
+// The file holds the parameters of all tasks: whoever may read the file may read them. Open and
+// modernc.OpenDB make a file that only its user may read and write, whatever the umask; a file that is
+// there keeps its permissions. The umask counts for copies by VACUUM INTO and by sqlite3. For processes of
+// several users, who share a group, make the file before:
 //
 //	install -d -m 2770 -g jobs /var/lib/jobs
 //	install -m 660 -g jobs /dev/null /var/lib/jobs/jobs.db

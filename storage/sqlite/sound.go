@@ -148,7 +148,7 @@ func (s *Storage) checkMoved(log *identity) error {
 				"file that is there then",
 		}
 	}
-	if empty(s.path) { // SQLite would remove the log
+	if s.file.FileInfo != nil && empty(s.path) { // SQLite would remove the log
 		return s.broken(errors.New("it is empty"))
 	}
 	if !s.indexHolds() {

@@ -20,6 +20,7 @@ import (
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
+	"github.com/midgehq/midge/internal/private"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/sqlite"
 )
@@ -47,8 +48,8 @@ func (URL) Open(ctx context.Context, url string) (storage.Storage, error) {
 	return store, nil
 }
 
-// OpenDB gives the application's own database in a file, which its first use makes where there is
-// none. Its settings let the transactions of the application and of the storage work together: the
+// OpenDB gives the application's own database in a file. Where there is none, OpenDB makes one that
+// only its user may read, because tasks have the parameters of jobs. The settings of the database let the transactions of the application and of the storage work together: the
 // file has a write-ahead log; a transaction begins as a writer, so that it never fails because
 // another one wrote after it had read; and it waits up to 20 seconds while another connection writes.
 // Each commit waits for its fsync. Transactions that only read should say so
@@ -64,6 +65,7 @@ func OpenDB(path string) (*sql.DB, error) {
 	if err != nil {
 		return nil, storage.Invalid("path", path, "a path: %v", err)
 	}
+	private.Make(full) // SQLite would let others read the file
 	// A file may have a name such as a?b.db. Escaped, its ? begins no query in the URI.
 	return sql.Open(Driver, "file:"+(&url.URL{Path: filepath.ToSlash(full)}).EscapedPath()+
 		"?_txlock=immediate&_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)")
