@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -222,15 +223,21 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, status int, body 
 	_, _ = w.Write(body)
 }
 
+// explain is status, and writes an error of the storage to the log, because the sentence does not show it.
+func (s *server) explain(ctx context.Context, err error) (code int, text string) {
+	code, text = status(err)
+	if own := (*statusError)(nil); code == http.StatusServiceUnavailable && !errors.As(err, &own) {
+		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the dashboard cannot read the storage",
+			slog.Any("error", err))
+	}
+	return code, text
+}
+
 // fail answers a request with an error: as plain text if it asks for JSON, or else as a page.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
-	code, text := status(err)
+	code, text := s.explain(r.Context(), err)
 	if code == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "5")
-		if own := (*statusError)(nil); !errors.As(err, &own) {
-			s.cfg.Log.LogAttrs(r.Context(), slog.LevelWarn, "midge: the dashboard cannot read the storage",
-				slog.Any("error", err))
-		}
 	}
 	if strings.Contains(r.Header.Get("Accept"), "application/json") {
 		http.Error(w, text, code)

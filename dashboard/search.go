@@ -30,8 +30,10 @@ type searchData struct {
 	Query string
 	Hits  []hit
 	Tasks []taskRow
-	Scan  string // the address of a scan of the tasks that have not ended
-	All   string // the address of a scan that includes ended tasks
+	// Missed is a sentence that says why tasks may be missing, "" if all that the text names were looked up.
+	Missed string
+	Scan   string // the address of a scan of the tasks that have not ended
+	All    string // the address of a scan that includes ended tasks
 }
 
 const (
@@ -55,9 +57,14 @@ func (s *server) search(w http.ResponseWriter, r *http.Request) {
 	s.show(w, r, func(r *http.Request, v *view) error {
 		v.Page, v.Title, v.Kind = "search", text, "Search"
 		d := searchData{Query: text}
-		tasks, err := s.named(r.Context(), v.Sample, text, mostLookups, searchFor)
-		if err != nil {
-			return err
+		tasks, cut, err := s.named(r.Context(), v.Sample, text, mostLookups, searchFor)
+		switch {
+		case r.Context().Err() != nil:
+			return r.Context().Err()
+		case err != nil:
+			_, d.Missed = s.explain(r.Context(), err)
+		case cut:
+			d.Missed = "A search looks up 1,000 tasks at most. Name the queue of the task, as in queue/id."
 		}
 		if len(tasks) == 1 {
 			return redirectError(v.TaskURL(tasks[0].Ref))
@@ -95,7 +102,7 @@ func (s *server) suggest(w http.ResponseWriter, r *http.Request) {
 		v.Sample = now
 		var tasks []storage.Task
 		if len(text) >= shortestID && strings.ContainsAny(text, "0123456789") { // otherwise somebody types a word
-			tasks, _ = s.named(r.Context(), now, text, mostTyped, suggestFor) // names are suggested in any case
+			tasks, _, _ = s.named(r.Context(), now, text, mostTyped, suggestFor) // names are suggested in any case
 		}
 		for _, t := range tasks[:min(mostHits, len(tasks))] {
 			hits = append(hits, hit{"task", t.Ref.String(), v.TaskURL(t.Ref)})
@@ -190,35 +197,42 @@ func dealt[T any](sorts [][]T, most int) (taken, left []T) {
 	return taken, left
 }
 
+// errSlow is the error of a search that was out of time.
+var errSlow = &statusError{http.StatusServiceUnavailable, "The storage took longer than 3 s."}
+
 // named finds the tasks that a text names: by the refs in it or, if no such task exists, by the ids in it,
 // which it looks up in all queues. It looks up at most as many refs as most, and then as many ids again,
-// within the time d.
+// within the time d. cut reports that these were too few. With an error it returns what it has found so far.
 func (s *server) named(
 	ctx context.Context, now *sampler.Sample, text string, most int, d time.Duration,
-) ([]storage.Task, error) {
+) (tasks []storage.Task, cut bool, err error) {
 	within, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	refs, ids := scan.Mentioned(text)
-	tasks := s.existing(within, refs[:min(most, len(refs))])
-	if len(tasks) > 0 {
-		return tasks, nil
-	}
-	refs = refs[:0]
-	for _, id := range ids {
-		for i := range now.Queues {
-			if len(refs) < most {
-				refs = append(refs, storage.Ref{Queue: now.Queues[i].Queue, ID: id})
+	tasks, err = s.existing(within, refs[:min(most, len(refs))])
+	if len(tasks) == 0 && err == nil {
+		refs = refs[:0]
+		for _, id := range ids {
+			for i := range now.Queues {
+				if len(refs) < most {
+					refs = append(refs, storage.Ref{Queue: now.Queues[i].Queue, ID: id})
+				}
 			}
 		}
+		cut = len(refs) < len(ids)*len(now.Queues)
+		tasks, err = s.existing(within, refs)
 	}
-	return s.existing(within, refs), ctx.Err()
+	if err != nil && within.Err() != nil {
+		err = errSlow
+	}
+	return tasks, cut, err
 }
 
 // existing reads the tasks of refs, some of them concurrently. It leaves out tasks that do not exist, damaged
-// ones, and midge's own.
-func (s *server) existing(ctx context.Context, refs []storage.Ref) (tasks []storage.Task) {
+// ones, and midge's own. With an error it returns the tasks that it has found so far.
+func (s *server) existing(ctx context.Context, refs []storage.Ref) (tasks []storage.Task, err error) {
 	found := make([]*storage.Task, len(refs))
-	_ = survey.Concurrently(len(refs), func(i int) error { // on an error, the tasks found so far are returned
+	err = survey.Concurrently(len(refs), func(i int) error {
 		if storage.Reserved(refs[i].Queue) {
 			return nil
 		}
@@ -235,5 +249,5 @@ func (s *server) existing(ctx context.Context, refs []storage.Ref) (tasks []stor
 			tasks = append(tasks, *t)
 		}
 	}
-	return tasks
+	return tasks, err
 }

@@ -1,7 +1,11 @@
 package dashboard_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -60,6 +64,65 @@ func TestASuggestionAsksTheStorageLittle(t *testing.T) {
 			}
 			if reads := store.taken()["Task"]; reads > 140 {
 				t.Errorf("%.20q: %d tasks are read for a keystroke, want at most 140", text, reads)
+			}
+		}
+	})
+}
+
+// refusing is a storage that reads no task.
+type refusing struct{ storage.Storage }
+
+func (refusing) Task(context.Context, storage.Ref) (storage.Task, error) {
+	return storage.Task{}, storage.ErrUnavailable
+}
+
+// TestASearchThatIsCutShowsIt searches for the id of a task that is there, in a storage of more queues than a search
+// looks in, in a storage that hangs, and in a storage that fails.
+func TestASearchThatIsCutShowsIt(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "calm", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		session := storage.NewSession(sc.Store, 0)
+		for i := range 1200 {
+			tx := storage.Tx{Inserts: []storage.Insert{{
+				Ref:  storage.Ref{Queue: fmt.Sprintf("tenant-%04d", i), ID: fmt.Sprintf("order%04d", i)},
+				Kind: "k", Encoding: "json", Payload: []byte("{}"), CrashLimit: 1,
+			}}}
+			if _, err := session.ApplyOne(t.Context(), tx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		slow := &hanging{Storage: sc.Store}
+		slow.tasks.Store(true)
+		for query, c := range map[string]struct {
+			store storage.Storage
+			text  string
+		}{
+			"order1199":             {sc.Store, "looks up 1,000 tasks at most"},
+			"order0001":             {slow, "took longer than 3 s"},
+			"order0002":             {refusing{sc.Store}, "The storage does not answer."},
+			"tenant-0002/order0002": {refusing{sc.Store}, "The storage does not answer."},
+		} {
+			var log bytes.Buffer
+			cfg := as(access.Admin)
+			cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+			h, err := dashboard.Handler(c.store, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &site{t, sc, h, cfg}
+			page := s.get("/search?q=" + url.QueryEscape(query))
+			if !strings.Contains(page, "Tasks may be missing here. ") || !strings.Contains(page, c.text) {
+				t.Errorf("%s: the page does not show %q", query, c.text)
+			}
+			if strings.Contains(page, "schedule, runner or task with this name") {
+				t.Errorf("%s: the page shows that there is no such task", query)
+			}
+			logged := strings.Contains(log.String(), "cannot read the storage")
+			if logged != strings.HasSuffix(c.text, "not answer.") {
+				t.Errorf("%s: the log has %q", query, log.String())
 			}
 		}
 	})
