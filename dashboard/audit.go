@@ -125,6 +125,15 @@ func (s *server) flush(ctx context.Context) {
 	}
 }
 
+// loggable returns the filter of an action as the log has it: hidden if it names values of parameters or headers.
+// Other filters are of what the log has anyway, such as refs, kinds and errors.
+func loggable(text string) string {
+	if f, err := filter.Parse(text); err != nil || len(f.Fields()) > 0 {
+		return access.Hidden
+	}
+	return text
+}
+
 // written records how an action ended in the audit. If the storage refuses the record, the audit has only the
 // intent.
 func (s *server) written(ctx context.Context, record *ledger.Action, end ledger.Ending) {
@@ -135,7 +144,7 @@ func (s *server) written(ctx context.Context, record *ledger.Action, end ledger.
 		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn,
 			"midge: the storage is full: the record of an action waits in memory",
 			slog.String("who", e.Who), slog.String("action", e.Action), slog.String("queue", e.Queue),
-			slog.String("filter", e.Filter), slog.Any("ids", e.IDs), slog.Int("changed", end.Count),
+			slog.String("filter", loggable(e.Filter)), slog.Any("ids", e.IDs), slog.Int("changed", end.Count),
 			slog.Any("error", end.Err))
 	}
 	if err := record.End(ctx, end); err != nil {

@@ -117,3 +117,39 @@ func TestAFullStorageLetsPeopleMakeRoom(t *testing.T) {
 		}
 	})
 }
+
+// TestTheLogHasNoFilterByAValue checks that the log, which many may read, does not have the parameters and headers by
+// which somebody has chosen tasks. It has other filters: the log has refs, kinds and errors of tasks anyway.
+func TestTheLogHasNoFilterByAValue(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "night", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		cfg := as(access.Admin)
+		cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		store := &crowded{Storage: sc.Store}
+		full := storage.ErrFull
+		store.refusal.Store(&full)
+		h, err := dashboard.Handler(store, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &site{t, sc, h, cfg}
+		for filter, want := range map[string]string{
+			"state:dead params.email:ann@x.org":         "filter=***",
+			"state:dead kind:k -header.email:ann@x.org": "filter=***",
+			"state:running params.email:ann@x.org":      "filter=***",
+			"state:dead kind:none":                      `filter="state:dead kind:none"`,
+		} {
+			for _, do := range []string{"delete", "cancel"} {
+				log.Reset()
+				s.post("/action", "do", do, "all", "1", "filter", filter, "count", "1")
+				if got := log.String(); strings.Contains(got, "ann@x.org") || !strings.Contains(got, want) {
+					t.Errorf("%s of %s: the log has %q, want %s", do, filter, got, want)
+				}
+			}
+		}
+	})
+}
