@@ -28,4 +28,9 @@
 // A GET request changes nothing. Users can do only what their roles permit, and each action is recorded in
 // the audit. A request from another site that would change something is refused (http.CrossOriginProtection).
 // Each response forbids scripts and styles within the page, and files from other origins.
+//
+// The bounds on the time and number of connections are the server's. A server that strangers reach has a
+// ReadHeaderTimeout, an IdleTimeout and a WriteTimeout, so that a client who is slow, or does not read its
+// answer, does not keep a connection. A live page sets the deadline of each of its writes, and outlives a
+// WriteTimeout; a download does not. midge serve bounds each write instead of the whole answer.
 package dashboard

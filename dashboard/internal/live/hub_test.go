@@ -3,8 +3,13 @@ package live
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // TestAStreamIsToldNothingOfLongAgo checks that a stream gets no cells that were sent before the last stream
@@ -52,4 +57,36 @@ func TestSlowStreamsShareWhatTheyAreSent(t *testing.T) {
 			}
 		}
 	}
+}
+
+// strict is an answer as HTTP/2 has it: once a deadline has passed it is at an end, whether somebody writes or not.
+type strict struct {
+	*httptest.ResponseRecorder
+
+	timer *time.Timer
+	ended atomic.Bool
+}
+
+func (s *strict) SetWriteDeadline(at time.Time) error {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	if !at.IsZero() {
+		s.timer = time.AfterFunc(time.Until(at), func() { s.ended.Store(true) })
+	}
+	return nil
+}
+
+// TestAQuietStreamHasNoDeadline checks that a stream over HTTP/2 lives on while nothing changes.
+func TestAQuietStreamHasNoDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer end()
+		w := &strict{ResponseRecorder: httptest.NewRecorder()}
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+		New().Serve(w, r, func(ctx context.Context) { <-ctx.Done() }, func() bool { return true })
+		if n := strings.Count(w.Body.String(), ": quiet"); w.ended.Load() || n < 20 {
+			t.Errorf("ended by a deadline: %v, after %d messages", w.ended.Load(), n)
+		}
+	})
 }

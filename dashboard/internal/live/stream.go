@@ -60,5 +60,6 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, watch func(context.C
 		if err := out.Flush(); err != nil {
 			return
 		}
+		_ = out.SetWriteDeadline(time.Time{}) // HTTP/2 ends a stream when a deadline passes, without a write too
 	}
 }

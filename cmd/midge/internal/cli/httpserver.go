@@ -18,6 +18,9 @@ const (
 	// bodyTime is the time for the body of a request. Each bodyRate bytes add a second.
 	bodyTime = 8 * time.Second
 	bodyRate = 32 << 10
+	// answerTime is the time in which a client has to read each answerPart bytes of an answer.
+	answerTime = 30 * time.Second
+	answerPart = 16 << 10
 )
 
 // httpServer makes the server of the dashboard. Requests that only read end with looked, and all requests
@@ -26,6 +29,7 @@ func httpServer(looked, acting context.Context, next http.Handler, c *conns) *ht
 	return &http.Server{
 		Handler: looking(looked, inTime(next)), ConnState: c.changed,
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+		HTTP2:       &http.HTTP2Config{WriteByteTimeout: answerTime},
 		BaseContext: func(net.Listener) context.Context { return acting },
 		// A faulty handshake of an unknown client does not concern the reader of this log.
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
@@ -45,11 +49,14 @@ func looking(ctx context.Context, next http.Handler) http.Handler {
 	})
 }
 
-// inTime bounds the time of the body of a request. The bound ends with the body, because the answer may
-// take longer: a server treats a read that is out of time as the end of the connection, and ends the
-// request.
+// inTime bounds the time of the body of a request, and the time of each write of the answer. The bound of the
+// body ends with the body, because the answer may take longer: a server treats a read that is out of time as
+// the end of the connection, and ends the request.
 func inTime(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a := &timedAnswer{ResponseWriter: w, conn: http.NewResponseController(w)}
+		defer a.bound() // of what the server writes after the handler has returned; it then removes the deadline
+		w = a
 		if r.Body != nil && r.Body != http.NoBody {
 			b := &timedBody{ReadCloser: r.Body, conn: http.NewResponseController(w), begun: time.Now()}
 			b.bound()
@@ -85,4 +92,38 @@ func (b *timedBody) Read(p []byte) (int, error) {
 		_ = b.conn.SetReadDeadline(time.Time{})
 	}
 	return n, err
+}
+
+// timedAnswer is an answer with a bounded time for each write, so that a client who does not read does not
+// keep its connection. Between writes there is no deadline: HTTP/2 ends an answer as soon as one has passed.
+type timedAnswer struct {
+	http.ResponseWriter
+
+	conn *http.ResponseController
+}
+
+// Unwrap is for [http.ResponseController].
+func (a *timedAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *timedAnswer) bound() { _ = a.conn.SetWriteDeadline(time.Now().Add(answerTime)) }
+
+func (a *timedAnswer) unbound() { _ = a.conn.SetWriteDeadline(time.Time{}) }
+
+// Write writes in parts, so that a slow client has its time for each.
+func (a *timedAnswer) Write(p []byte) (n int, err error) {
+	defer a.unbound()
+	for more := true; more && err == nil; more = n < len(p) {
+		a.bound()
+		var part int
+		part, err = a.ResponseWriter.Write(p[n:min(n+answerPart, len(p))])
+		n += part
+	}
+	return n, err
+}
+
+// FlushError is what [http.ResponseController] calls to flush.
+func (a *timedAnswer) FlushError() error {
+	defer a.unbound()
+	a.bound()
+	return a.conn.Flush()
 }

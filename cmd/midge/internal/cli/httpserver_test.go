@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -152,4 +153,150 @@ func TestALargeHeaderIsRefused(t *testing.T) {
 		_ = answer.Body.Close()
 		_ = conn.Close()
 	})
+}
+
+// TestAnAnswerThatNobodyReadsIsClosed checks that a client who does not read loses its connection, whether the answer
+// is written at once, in parts, flushed, or is short and written at the end, and also if the client sends its requests
+// ahead. So the others are served.
+func TestAnAnswerThatNobodyReadsIsClosed(t *testing.T) {
+	for what, write := range map[string]func(w http.ResponseWriter) error{
+		"at once": func(w http.ResponseWriter) error { return pour(w, 1, 4<<20) },
+		"parts":   func(w http.ResponseWriter) error { return pour(w, 4<<10, 1<<10) },
+		"flushed": func(w http.ResponseWriter) error {
+			err := pour(w, 1, 10)
+			return errors.Join(err, http.NewResponseController(w).Flush())
+		},
+		"copied": func(w http.ResponseWriter) error {
+			_, err := io.Copy(w, strings.NewReader(strings.Repeat("a", 4<<20)))
+			return err
+		},
+		"at the end": func(w http.ResponseWriter) error { _ = pour(w, 1, 10); return errors.ErrUnsupported },
+		"nothing":    func(http.ResponseWriter) error { return errors.ErrUnsupported },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var err error
+			p := serveIn(t, func(w http.ResponseWriter, _ *http.Request) { err = write(w) })
+			conn := p.dial()
+			begun := time.Now()
+			_ = conn.SetWriteDeadline(begun.Add(time.Hour)) // a test ends
+			for closed := error(nil); closed == nil; {      // the server reads a request after an answer
+				_, closed = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+			}
+			_ = conn.Close()
+			synctest.Wait()
+			if took := time.Since(begun); took > time.Minute || err == nil {
+				t.Errorf("%s: the connection is closed after %v, and the answer was written with %v", what, took, err)
+			}
+		})
+	}
+}
+
+// pour writes n blocks of some bytes.
+func pour(w io.Writer, n, size int) (err error) {
+	for i := 0; i < n && err == nil; i++ {
+		_, err = io.WriteString(w, strings.Repeat("a", size))
+	}
+	return err
+}
+
+// TestASlowReaderGetsItsAnswer checks that an answer may take any time for as long as its client reads, and that it may
+// pause: between its parts, and before its end.
+func TestASlowReaderGetsItsAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size, pause = 1 << 20, time.Hour
+		p := serveIn(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", fmt.Sprint(size+2))
+			_ = pour(w, 1, 1)
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(pause)
+			_ = pour(w, 1, size)
+			_ = pour(w, 1, 1)
+			time.Sleep(pause)
+		})
+		conn := p.dial()
+		for range 2 { // the connection is used again
+			if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			answer, err := http.ReadResponse(bufio.NewReader(slowReader{conn}), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, err := io.ReadAll(answer.Body); err != nil || len(text) != size+2 {
+				t.Errorf("got %d bytes, %v, want %d", len(text), err, size+2)
+			}
+			_ = answer.Body.Close()
+		}
+	})
+}
+
+// TestAnAnswerOverHTTP2HasItsBounds checks that an answer may pause, also the one beside it that nobody reads, which
+// ends.
+func TestAnAnswerOverHTTP2HasItsBounds(t *testing.T) {
+	cert, key, pool := certificate(t)
+	synctest.Test(t, func(t *testing.T) {
+		var unread error
+		server := httpServer(t.Context(), t.Context(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/unread" {
+				unread = pour(w, 1, 64<<20)
+				return
+			}
+			_ = pour(w, 1, 1)
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(time.Hour)
+			_ = pour(w, 1, 1<<20)
+			time.Sleep(time.Hour)
+		}), newConns(nil))
+		p := &pipes{make(chan net.Conn), make(chan struct{})}
+		var served sync.WaitGroup
+		served.Go(func() { _ = server.ServeTLS(p, cert, key) })
+		transport := &http.Transport{
+			DialContext:       func(context.Context, string, string) (net.Conn, error) { return p.dial(), nil },
+			TLSClientConfig:   &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13},
+			ForceAttemptHTTP2: true,
+		}
+		client := &http.Client{Transport: transport}
+		get := func(path string) *http.Response {
+			answer, err := client.Get("https://127.0.0.1" + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return answer
+		}
+		idle, answer := get("/unread"), get("/")
+		text, err := io.ReadAll(answer.Body)
+		if err != nil || len(text) != 1+1<<20 || answer.ProtoMajor != 2 {
+			t.Errorf("got %d bytes over %s, %v, want all, with a pause", len(text), answer.Proto, err)
+		}
+		if unread == nil {
+			t.Error("an answer that nobody reads is written")
+		}
+		raw := p.dial()
+		deaf := tls.Client(raw, &tls.Config{
+			RootCAs: pool, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
+		})
+		begun := time.Now()
+		_ = raw.SetDeadline(begun.Add(time.Hour)) // a test ends
+		_, err = io.WriteString(deaf, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+		for err == nil { // with pings, whose answers it does not read
+			time.Sleep(time.Second) // virtual
+			_, err = io.WriteString(deaf, "\x00\x00\x08\x06\x00\x00\x00\x00\x00"+"midgetest"[:8])
+		}
+		if took := time.Since(begun); took > time.Minute {
+			t.Errorf("a connection from which nobody reads is closed after %v", took)
+		}
+		_ = errors.Join(idle.Body.Close(), answer.Body.Close(), raw.Close())
+		transport.CloseIdleConnections()
+		_ = server.Close()
+		served.Wait()
+		time.Sleep(time.Minute) // virtual: connections end after their answers
+	})
+}
+
+// slowReader reads a kilobyte a second.
+type slowReader struct{ io.Reader }
+
+func (s slowReader) Read(p []byte) (int, error) {
+	time.Sleep(time.Second)
+	return s.Reader.Read(p[:min(len(p), 1<<10)])
 }
