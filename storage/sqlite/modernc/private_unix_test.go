@@ -23,7 +23,7 @@ func TestOthersReadNoTasks(t *testing.T) {
 		},
 		"a file that is there": func(path string) fs.FileMode {
 			must(t, os.WriteFile(path, nil, 0o600))
-			must(t, os.Chmod(path, 0o660)) //nolint:gosec // as the page of the storage has it for a group
+			must(t, os.Chmod(path, 0o660)) // as the page of the storage has it for a group
 			return 0o660
 		},
 	} {
@@ -43,11 +43,11 @@ func TestOthersReadNoTasks(t *testing.T) {
 				before := syscall.Umask(mask)
 				opens(path)
 				syscall.Umask(before)
-				real := path
+				at := path
 				if to, err := os.Readlink(path); err == nil {
-					real = to
+					at = to
 				}
-				for _, name := range []string{real, real + "-wal", real + "-shm"} {
+				for _, name := range []string{at, at + "-wal", at + "-shm"} {
 					info, err := os.Stat(name)
 					must(t, err)
 					if got := info.Mode().Perm(); got != want {
