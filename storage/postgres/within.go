@@ -324,6 +324,8 @@ func literal(arg any) any {
 		for _, text := range list {
 			items = append(items, quoted(text))
 		}
+	case blobs:
+		return literal([][]byte(list))
 	case [][]byte:
 		for _, b := range list {
 			if b == nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib" // and the driver "pgx" of database/sql
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
@@ -26,6 +26,7 @@ type shop struct {
 	store   *postgres.Storage
 	session *storage.Session
 	conn    *pgx.Conn
+	driver  *plainDriver
 	db      *sql.DB
 }
 
@@ -43,8 +44,8 @@ func newShop(t *testing.T) *shop {
 	s.must(err)
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	s.conn = conn
-	s.db, err = sql.Open("pgx", s.cfg.URL)
-	s.must(err)
+	s.driver = newPlainDriver(conn.Config())
+	s.db = sql.OpenDB(s.driver)
 	t.Cleanup(func() { _ = s.db.Close() })
 	_, err = conn.Exec(t.Context(), "CREATE TABLE "+s.cfg.Schema+".orders (id text)")
 	s.must(err)
