@@ -1,6 +1,8 @@
 -- trim deletes up to most expired records of each state of a queue, and with them its oldest dead
--- tasks beyond dead_max (below 0: none), which it counts as evicted. It gives how many tasks it
--- deleted. It also deletes expired unique keys. It reads the deltas, which have no index; the planner takes that for so expensive that it would
+-- tasks beyond dead_max (below 0: none), which it counts as evicted. One snapshot both counts and chooses
+-- these, so that two transactions which trim at the same time choose the same ones, and it passes over those
+-- that another transaction has locked. It gives how many tasks it deleted. It also deletes expired unique
+-- keys. It reads the deltas, which have no index; the planner takes that for so expensive that it would
 -- compile the plan: jit is off.
 CREATE FUNCTION {schema}.trim(q int4, now int8, most int4, dead_max int8) RETURNS int4 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
@@ -9,20 +11,18 @@ DECLARE
 	n int4;
 	evicted int4;
 	gone int4 := 0;
-	over int8;
 BEGIN
 	FOREACH s IN ARRAY ARRAY[{states.ended}] LOOP
-		over := 0;
-		IF s = {state.dead} AND dead_max >= 0 THEN
-			SELECT {schema}.dead(q) - dead_max INTO over;
-		END IF;
-		WITH a AS MATERIALIZED (
-			SELECT k.c FROM (
-				SELECT t.ctid AS c, t.expires, row_number() OVER (ORDER BY t.expires) AS n FROM (
-					SELECT e.ctid, e.expires FROM {schema}.ended e WHERE e.line = {schema}.line(q, s)
-					ORDER BY e.expires LIMIT most FOR UPDATE SKIP LOCKED
-				) t
-			) k WHERE k.expires <= now OR k.n <= over
+		WITH k AS MATERIALIZED (
+			SELECT t.c FROM (
+				SELECT x.c, x.expires, row_number() OVER (ORDER BY x.expires) AS n FROM (
+					SELECT e.ctid AS c, e.expires FROM {schema}.ended e WHERE e.line = {schema}.line(q, s)
+					ORDER BY e.expires LIMIT most
+				) x
+			) t WHERE t.expires <= now OR t.n <= (
+				SELECT CASE WHEN s = {state.dead} AND dead_max >= 0 THEN {schema}.dead(q) - dead_max ELSE 0 END)
+		), a AS MATERIALIZED (
+			SELECT e.ctid AS c FROM k JOIN {schema}.ended e ON e.ctid = k.c FOR UPDATE OF e SKIP LOCKED
 		), d AS (
 			DELETE FROM {schema}.ended e USING a WHERE e.ctid = a.c RETURNING e.queue, e.id, e.flags, e.expires
 		), f AS (
