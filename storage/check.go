@@ -453,7 +453,7 @@ func CheckTasks(q *TasksQuery) error {
 	}
 	return firstError(
 		checkRange("TasksQuery.Limit", q.Limit, 1, MaxPage),
-		checkBytes("TasksQuery.After", []byte(q.After), 2*MaxName),
+		checkBytes("TasksQuery.After", []byte(q.After), 3*MaxName),
 		checkText("TasksQuery.After", q.After),
 	)
 }

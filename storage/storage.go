@@ -344,7 +344,7 @@ type TasksQuery struct {
 	Partition string
 	// After is the Next of the page before, "" for the first page. It is a place
 	// in the state's order, not a count: where tasks leave the state meanwhile, the
-	// next page neither skips nor repeats the tasks that stay.
+	// next page neither skips nor repeats the tasks that stay. It has 3*[MaxName] bytes at most.
 	After string
 	// Limit is the page's size: 1 to 200, 0 means 50.
 	Limit int

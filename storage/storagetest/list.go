@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -24,6 +25,9 @@ func listRules() []rule {
 			"With Newest, too, a listing leaves a damaged record out and goes on behind it."),
 		state("list/another page", listForeign,
 			"An After that is the Next of another listing gives an InvalidError or tasks of the listing asked for."),
+		state("list/longest names", listLongest,
+			"The Next of a page is an After, however long the ids, kinds, partitions and queues: tasks of each state "+
+				"and order, partitions and queues come in pages of one."),
 	}
 }
 
@@ -177,6 +181,72 @@ func listNewestDamaged(r *rig) {
 		query := storage.TasksQuery{State: storage.Dead, Newest: true, Limit: limit}
 		r.want("the newest dead", r.pages(query), want)
 	}
+}
+
+func listLongest(r *rig) {
+	long := func(name, end string) string {
+		return strings.Repeat(name, storage.MaxName)[:storage.MaxName-len(end)] + end
+	}
+	each := []string{"1", "2", "3"}
+	for _, s := range storage.States()[1:7] {
+		for _, end := range each {
+			r.stand(long(string(s), end), s)
+		}
+	}
+	key := []string{long("k", "1"), long("k", "2"), long("é", "")}
+	kind := []string{long("k", "1"), long("k", "1"), long("k", "2")}
+	for i, end := range each {
+		j := of(kind[i], long("d", end))
+		j.Partition = key[i]
+		r.decline(j)
+	}
+	want := []string{long("h", "1"), long("h", "2"), long("l", "1"), long("l", "2")}
+	r.insert(prioritised(want[0], storage.MaxPriority), prioritised(want[1], storage.MaxPriority),
+		prioritised(want[2], -storage.MaxPriority), prioritised(want[3], -storage.MaxPriority))
+	want = append(want, long("d", "1"), long("d", "2"), long("d", "3"))
+	for i, k := range key {
+		line := []string{long("a", each[i]), long("b", each[i])}
+		r.insert(keyed(k, line[0]), keyed(k, line[1]))
+		r.inLine("with long ids", k, line...)
+		want = append(want, line...)
+	}
+	r.listedAs(storage.Waiting, want...)
+	r.insert(cursor(long("cursor.", "1"), time.Time{}), cursor(long("cursor.", "2"), time.Time{}))
+	for _, s := range storage.States() {
+		query := storage.TasksQuery{State: s, Limit: 1}
+		want := ids(r.list(s))
+		r.want("in pages as "+string(s), r.pages(query), want)
+		if slices.Reverse(want); s.Ended() {
+			query.Newest = true
+			r.want("the newest in pages as "+string(s), r.pages(query), want)
+		}
+	}
+	query := storage.PartitionsQuery{Limit: 1}
+	var got []string
+	for range key {
+		p := r.partitions(query)
+		got = append(got, p.Partitions[0].Key)
+		query.After = p.Next
+	}
+	r.want("partitions in pages", got, key)
+	r.longQueues(long("m", "1"), long("m", "2"), long("m", "3"))
+}
+
+// longQueues makes queues of these names, and lists them in pages of one.
+func (r *rig) longQueues(names ...string) {
+	r.Helper()
+	for _, name := range names {
+		r.must("create", r.session.Configure(r.ctx, name, storage.Settings{Create: true}))
+	}
+	query := storage.QueuesQuery{Prefix: names[0][:len(names[0])-1], Limit: 1}
+	var got []string
+	for range names {
+		p, err := r.store.Queues(r.ctx, query)
+		r.must("queues", err)
+		got = append(got, p.Names...)
+		query.After = p.Next
+	}
+	r.want("queues in pages", [2]any{got, query.After}, [2]any{names, ""})
 }
 
 func listForeign(r *rig) {

@@ -34,6 +34,14 @@ func togetherMutants() []mutant {
 				q.State = storage.Waiting
 			}
 		}, func(*storage.TasksPage) {})}, "list/another page"),
+		breaks("long places refused", fault{tasks: func(next tasksFunc) tasksFunc {
+			return func(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+				if len(q.After) > storage.MaxName {
+					return storage.TasksPage{}, storage.Invalid("TasksQuery.After", q.After, "a short place")
+				}
+				return next(ctx, q)
+			}
+		}}, "list/longest names"),
 	}
 }
 
