@@ -209,7 +209,8 @@
 // which nobody waits for another. Where no process is marked, all of them hear of the work, as they do
 // of due moments, cancels and settings. So a claim that does not see a task, and whose mark the step
 // of the task does not see, loses no wake-up. The mark of a process that has ended can lose one, for
-// ten seconds; then the slow scan of another process finds the task.
+// ten seconds; then the slow scan of another process finds the task. A step may take the mark of its own
+// process. If no claim of that process looks for the work within 10 ms, it notifies another one.
 //
 // PostgreSQL before version 19 signals each connection that listens, whatever its channel, which
 // costs about 30 µs each. A notification takes a lock of the whole server. So a wake-up goes with the

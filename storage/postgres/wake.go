@@ -191,12 +191,16 @@ func (w *wake) note(channel, payload string) {
 			queues = append(queues, int32(n))
 		}
 	}
+	own := parts[0] == w.sender
 	if channel == w.own {
 		for _, q := range queues {
 			w.idling.drop(w.name(q))
+			if own { // a step of this storage took the mark, and notified nobody else
+				w.events.Alone(w.name(q))
+			}
 		}
 	}
-	if parts[0] == w.sender { // its own were heard already
+	if own { // its own were heard already
 		return
 	}
 	if parts[1] == "l" || parts[0] == senderJoined {

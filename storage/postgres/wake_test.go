@@ -3,6 +3,7 @@ package postgres
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/wakeup"
@@ -35,5 +36,32 @@ func TestAWaitSurvivesTheEndOfItsQueue(t *testing.T) {
 			t.Error("the wake-up of a new number woke nobody, want those who wait for any")
 		}
 		s.wake.close()
+	})
+}
+
+// TestAStepThatTakesItsOwnMarkWakesAnother process, if nobody has room for its task here.
+func TestAStepThatTakesItsOwnMarkWakesAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		passed := 0
+		w := &wake{own: "own", channel: "all", sender: "me", name: func(int32) string { return "mail" }}
+		w.events.Elsewhere = func(string) { passed++ }
+		woken := make(chan error, 1)
+		go func() {
+			req := storage.WaitRequest{Queues: []string{"mail"}, Since: w.events.Since(), CancelsOnly: true}
+			woken <- w.events.Wait(t.Context(), req)
+		}()
+		synctest.Wait()
+		for channel, want := range map[string]int{"all": 0, "own": 1} {
+			passed = 0
+			w.caused([]int32{5}, wakeup.Work)
+			w.note(channel, "me w 5")
+			time.Sleep(time.Second) // virtual
+			if synctest.Wait(); passed != want {
+				t.Errorf("a notification of its own on the channel %s: passed on %d times, want %d", channel, passed, want)
+			}
+			w.events.Looking(&storage.ClaimRequest{Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 1})
+		}
+		w.close()
+		<-woken
 	})
 }

@@ -264,11 +264,21 @@ func (s *Stream) queue(name string) *queue {
 	return q
 }
 
+// Alone notes that no other process hears of the Shared work of a queue. If nobody here looks for it within
+// passAfter, a caller elsewhere is found.
+func (s *Stream) Alone(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[name]; q != nil && q.known {
+		s.passLater(name, q)
+	}
+}
+
 // pass wakes the next taker of a queue, or one elsewhere, where nobody has looked since the last wake-up.
 func (s *Stream) pass(name string, q *queue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if q.owed && !s.give(name, q) {
+	if (q.owed || q.work > 0) && !s.give(name, q) {
 		s.miss(name, q)
 	}
 }
