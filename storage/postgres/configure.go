@@ -51,10 +51,14 @@ func (s *Storage) configure(
 		return err
 	}
 	if len(st.parts) == 0 { // it was not admitted
-		if p.err == nil && len(p.outcome) > 0 {
+		switch {
+		case p.err != nil:
+			return p.err
+		case len(p.outcome) > 0:
 			return storage.ErrNotEmpty
 		}
-		return p.err
+		s.wake.events.Ring(wakeup.Alert, queue) // the first reply was lost, and with it the wake-up here
+		return nil
 	}
 	var paused *bool // nil for a setting that stays
 	var pausedFor time.Duration

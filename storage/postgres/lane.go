@@ -9,6 +9,7 @@ import (
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
 	"github.com/midgehq/midge/storage/internal/record"
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
 // verbOutcome is the verb of an Apply whose outcome is kept. Of an Apply that went as expected (VerbApply)
@@ -81,6 +82,9 @@ func (st *step) admit(ctx context.Context, parts, calls []*part, letters string)
 		return err
 	}
 	for _, p := range repeated {
+		if st.verb == verbOutcome {
+			st.wakeAgain(ctx, p)
+		}
 		r, some := got[p.Identity.Lane.ID]
 		p.done, p.err = true, nil
 		switch {
@@ -95,6 +99,20 @@ func (st *step) admit(ctx context.Context, parts, calls []*part, letters string)
 		}
 	}
 	return nil
+}
+
+// wakeAgain wakes those whom a repeated call of Apply concerns: its wake-ups may have been lost with its
+// reply.
+func (st *step) wakeAgain(ctx context.Context, p *part) {
+	var queues []int32
+	for _, name := range queuesOfParts([]*part{p}) {
+		queues = append(queues, st.queues[name])
+	}
+	event := wakeup.News
+	if p.asks() {
+		event = wakeup.Alert
+	}
+	st.store.notes.rung(ctx, queues, nil, event)
 }
 
 // remembering keeps the outcomes of parts that have an identity; it is false where none has.
