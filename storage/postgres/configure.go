@@ -36,9 +36,18 @@ func ownText(settings *storage.Settings) *string {
 	return &text
 }
 
+// pauseOf returns whether settings pause the queue, nil if the pause stays, and for how many microseconds.
+func pauseOf(settings *storage.Settings) (on *bool, span int64) {
+	if p := settings.Pause; p != nil {
+		return &p.On, p.For.Microseconds()
+	}
+	return nil, 0
+}
+
 func (s *Storage) configure(
 	ctx context.Context, call storage.Call, queue string, settings *storage.Settings,
 ) error {
+	begun := time.Now()
 	tx, err := s.begin(ctx, s.pool)
 	if err != nil {
 		return err
@@ -50,21 +59,10 @@ func (s *Storage) configure(
 	if err := st.enter(ctx, []*part{p}); err != nil {
 		return err
 	}
-	if len(st.parts) == 0 { // it was not admitted
-		switch {
-		case p.err != nil:
-			return p.err
-		case len(p.outcome) > 0:
-			return storage.ErrNotEmpty
-		}
-		s.wake.events.Ring(wakeup.Alert, queue) // the first reply was lost, and with it the wake-up here
-		return nil
+	if len(st.parts) == 0 {
+		return s.unadmitted(queue, p)
 	}
-	var paused *bool // nil for a setting that stays
-	var pausedFor time.Duration
-	if p := settings.Pause; p != nil {
-		paused, pausedFor = &p.On, p.For
-	}
+	paused, pausedFor := pauseOf(settings)
 	var done bool
 	var number *int32
 	var operator, declared string
@@ -73,7 +71,7 @@ func (s *Storage) configure(
 		text: "SELECT done, number, coalesce(operator, ''), coalesce(declared, ''), coalesce(starts, '') " +
 			"FROM {schema}.configure($1, $2, $3, $4, $5, $6, $7, $8)",
 		args: []any{
-			queue, paused, pausedFor.Microseconds(), settings.Remove, settings.Makes(), settings.Partition, st.base,
+			queue, paused, pausedFor, settings.Remove, settings.Makes(), settings.Partition, st.base,
 			ownText(settings),
 		},
 		scan: one(&done, &number, &operator, &declared, &starts),
@@ -99,9 +97,24 @@ func (s *Storage) configure(
 	if err := tx.commit(ctx, writes...); err != nil {
 		return err
 	}
-	s.wake.ring(queues, wakeup.Alert)
 	if !done {
 		return storage.ErrNotEmpty
 	}
+	if number != nil {
+		s.lateSince(ctx, begun, map[string]int32{queue: *number})
+	}
+	s.wake.ring(queues, wakeup.Alert)
+	return nil
+}
+
+// unadmitted returns the outcome of a call that was not admitted.
+func (s *Storage) unadmitted(queue string, p *part) error {
+	switch {
+	case p.err != nil:
+		return p.err
+	case len(p.outcome) > 0:
+		return storage.ErrNotEmpty
+	}
+	s.wake.events.Ring(wakeup.Alert, queue) // the first reply was lost, and with it the wake-up here
 	return nil
 }

@@ -2,8 +2,11 @@ package postgres_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
@@ -85,4 +88,51 @@ func (s *shop) waiting(store *postgres.Storage, alerts bool) <-chan error {
 	woken := make(chan error, 1)
 	go func() { woken <- wait(testserver.Patience) }()
 	return woken
+}
+
+// TestALateChangeOfSettingsIsReported to all processes: claims may have passed the turn of a partition that it
+// resumes.
+func TestALateChangeOfSettingsIsReported(t *testing.T) {
+	s := newShop(t)
+	in := insertOf("a")
+	in.Partition = "p"
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{in}})
+	listener, err := pgx.Connect(t.Context(), s.cfg.URL)
+	s.must(err)
+	defer func() { s.must(listener.Close(context.WithoutCancel(t.Context()))) }()
+	_, err = listener.Exec(t.Context(), `LISTEN "midge_`+s.cfg.Schema+`"`)
+	s.must(err)
+	for _, settings := range []storage.Settings{
+		{Partition: "p", Pause: &storage.Pause{On: true}}, {Partition: "p", Pause: &storage.Pause{}},
+		{Pause: &storage.Pause{On: true}}, {Limit: &storage.OperatorLimit{On: true}},
+	} {
+		lock, err := s.conn.Begin(t.Context())
+		s.must(err)
+		_, err = lock.Exec(t.Context(), "SELECT FROM "+s.cfg.Schema+".queues FOR UPDATE")
+		s.must(err)
+		changed := make(chan error, 1)
+		var since time.Time
+		go func() { changed <- s.session.Configure(t.Context(), "q", settings) }()
+		testserver.Await(t, "the change waits", func() bool {
+			var waiting int
+			s.must(s.db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "+
+				"AND query LIKE '%\""+s.cfg.Schema+"\".configure%'").Scan(&waiting))
+			if waiting > 0 && since.IsZero() {
+				since = time.Now()
+			}
+			return !since.IsZero() && time.Since(since) > postgres.LateAfter
+		})
+		s.must(lock.Commit(t.Context()))
+		s.must(<-changed)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		for late := false; !late; {
+			note, err := listener.WaitForNotification(ctx)
+			if err != nil {
+				t.Errorf("%+v: %v, want a late commit reported", settings, err)
+				break
+			}
+			late = strings.Contains(note.Payload, " l ")
+		}
+		cancel()
+	}
 }
