@@ -195,7 +195,9 @@ func (m *migration) view(ctx context.Context) error {
 // drop drops the functions of versions that the tables no longer serve.
 func (m *migration) drop(ctx context.Context) error {
 	var dropped []string
-	err := m.reads.QueryRow(ctx, "SELECT coalesce(array_agg(p.oid::regprocedure::text), '{}') "+
+	// A regprocedure leaves out a schema of the search_path, and another connection may run the statement.
+	err := m.reads.QueryRow(ctx, "SELECT coalesce(array_agg("+
+		"format('%I.%I(%s)', n.nspname, p.proname, oidvectortypes(p.proargtypes))), '{}') "+
 		"FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "+
 		"WHERE n.nspname = $1 AND p.proname IN (SELECT name || '_' || f.version FROM "+m.quoted+".functions f, "+
 		"unnest(f.names) AS name WHERE f.version < $2)", m.schema, oldest).Scan(&dropped)

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -198,9 +199,22 @@ func refused(err error, want *postgres.SchemaError) bool {
 	return errors.As(err, &got) && errors.Is(err, storage.ErrRefused) && reflect.DeepEqual(got, want)
 }
 
-// TestMigrateDropsWhatNobodyIsServedBy expects it to drop no function of the application's.
+// TestMigrateDropsWhatNobodyIsServedBy expects it to drop no function of the application's. So does its SQL, whose
+// writer may have another search_path than whoever runs it.
 func TestMigrateDropsWhatNobodyIsServedBy(t *testing.T) {
 	testserver.RequirePostgres(t)
+	t.Run("Migrate", func(t *testing.T) { dropsUnserved(t, postgres.Migrate) })
+	t.Run("MigrationSQL", func(t *testing.T) {
+		dropsUnserved(t, func(ctx context.Context, cfg postgres.Config) error {
+			cfg.URL += "&search_path=" + cfg.Schema
+			text, err := postgres.MigrationSQL(ctx, cfg)
+			return errors.Join(err, shared.Exec(ctx, text))
+		})
+	})
+}
+
+func dropsUnserved(t *testing.T, migrate func(context.Context, postgres.Config) error) {
+	t.Helper()
 	cfg := fresh(t, postgres.Config{})
 	before := dropOurs + `INSERT INTO %[1]s.functions (version, oldest, names) VALUES (0, 0, '{claim,told}');
 		CREATE FUNCTION %[1]s.claim_0() RETURNS int LANGUAGE sql AS 'SELECT 1';
@@ -209,7 +223,7 @@ func TestMigrateDropsWhatNobodyIsServedBy(t *testing.T) {
 	if err := shared.Exec(t.Context(), fmt.Sprintf(before, cfg.Schema)); err != nil {
 		t.Fatal(err)
 	}
-	if err := postgres.Migrate(t.Context(), cfg); err != nil {
+	if err := migrate(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]int{"claim_0": 0, "told_0": 0, "orders_0": 1, "claim_" + strconv.Itoa(postgres.Version): 1} {
