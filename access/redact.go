@@ -147,13 +147,13 @@ func (r *Redaction) hide(text []byte, path ...string) (shown []byte, hidden []js
 const leastConcealed = 3
 
 // Conceal returns texts about a task, such as its errors, in which "***" replaces each value of 3 and more
-// bytes that is hidden in the task's headers or other parts: jobs repeat values in their errors. parts has the
-// JSON of each part by its name, and that of the result of the step charge as "step.charge". Values of parts
-// that are not in it are not replaced. The names of fields in a hidden value are replaced as values are. A value
-// is also found as Go and JSON quote it, and bytes as fmt prints them.
-// "***" also replaces a part of a value beside a cut: at the end of a text that is as long as a storage keeps
-// it, before "…", and behind the mark of a program's output that has lost its beginning. If a part has rules
-// and its text is not JSON, the texts are hidden as a whole. The texts themselves are not changed.
+// bytes that is hidden in the task's headers or other parts: jobs repeat values in their errors. parts has
+// the JSON of each part by its name, and that of the result of the step charge as "step.charge". Values of
+// parts that are not in it are not replaced. The names of fields in a hidden value are replaced as values
+// are. A value is also found as Go and JSON quote it, and bytes as fmt prints them. "***" also replaces a
+// part of a value beside a cut: at the end of a text that is as long as a storage keeps it, before "…", and
+// behind the mark of a program's output that has lost its beginning. If a part has rules and its text is not
+// JSON, the texts are hidden as a whole. The texts themselves are not changed.
 func (r *Redaction) Conceal(parts map[string][]byte, headers map[string]string, texts ...string) []string {
 	if r == nil || len(r.words) == 0 {
 		return texts
@@ -195,7 +195,8 @@ func (r *Redaction) Conceal(parts map[string][]byte, headers map[string]string, 
 	return concealed
 }
 
-// scalars calls found for each text, number and name of a field in a value of JSON, and for the forms of bytes.
+// scalars calls found for each text, number and name of a field in a value of JSON, and for the forms of
+// bytes.
 func scalars(text []byte, found func(string)) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()

@@ -158,12 +158,8 @@ func (s *server) askTasks(r *http.Request, v *view, a action, d *askData) error 
 		d.Kept = append(d.Kept, reason.Ref.String()+": "+reason.Text)
 	}
 	d.Title, d.Form = a.title+" "+about+"?", rand.Text()
-	if a.bulk == bulk.Cancel && !d.None { // two buttons "Cancel" would leave open which of them cancels
-		tasks := "task"
-		if d.Many {
-			tasks = "tasks"
-		}
-		d.Button, d.Leave = "Cancel "+tasks, "Keep "+tasks
+	if a.bulk == bulk.Cancel && !d.None {
+		d.nameTasks()
 	}
 	d.CountDown = a.danger && d.Many
 	words := []string{"midge", "task", commandOf(d.Do)}
@@ -182,13 +178,23 @@ func (s *server) askTasks(r *http.Request, v *view, a action, d *askData) error 
 	} else {
 		words = append(words, d.Refs...)
 	}
-	if d.Chosen == nil || !v.alien(*d.Chosen) {
+	if !v.alien(d.Chosen) {
 		d.Command = commandLine(words...)
 	}
 	if a.bulk == bulk.Delete && !d.None {
 		s.offerDownload(v, d)
 	}
 	return nil
+}
+
+// nameTasks names the tasks on both buttons of a cancel: two buttons "Cancel" would leave open which of them
+// cancels.
+func (d *askData) nameTasks() {
+	tasks := "task"
+	if d.Many {
+		tasks = "tasks"
+	}
+	d.Button, d.Leave = "Cancel "+tasks, "Keep "+tasks
 }
 
 // searchedOf says on how many tasks an action is. If tasks are left to search, it also says how many were

@@ -28,11 +28,11 @@ func behind(words []string, argument string) []string {
 	return append(words, argument)
 }
 
-// alien reports whether a filter names a cause under an id that the command does not know: the id is that of an
-// error without its hidden values, which the command does not hide. An id of the whole error would confirm guesses of
-// them.
-func (v *view) alien(c chosen) bool {
-	return v.server.cfg.Redact != nil && v.Sample != nil && v.Sample.Dead != nil &&
+// alien reports whether a filter names a cause under an id that the command does not know: the id is that of
+// an error without its hidden values, which the command does not hide. An id of the whole error would confirm
+// guesses of them.
+func (v *view) alien(c *chosen) bool {
+	return c != nil && v.server.cfg.Redact != nil && v.Sample != nil && v.Sample.Dead != nil &&
 		slices.ContainsFunc(v.Sample.Dead.Groups, func(g *survey.Cause) bool {
 			return strings.Contains(c.Filter, g.ID) && strings.Contains(fingerprint.Text(g.Error), access.Hidden)
 		})
@@ -40,7 +40,7 @@ func (v *view) alien(c chosen) bool {
 
 // listCommand returns the command line for a page of a list of tasks, "" for an alien filter.
 func (v *view) listCommand(c chosen, after string) string {
-	if v.alien(c) {
+	if v.alien(&c) {
 		return ""
 	}
 	words, text := []string{"midge", "task", "ls"}, c.Text()

@@ -40,6 +40,24 @@ func TestAUniqueKeyIsNotShown(t *testing.T) {
 	})
 }
 
+// attempt claims a task of the queue of theTask, stores its progress and checkpoint, and settles it.
+func attempt(t *testing.T, session *storage.Session, parts storage.Extension, end storage.Settle) {
+	t.Helper()
+	claimed, err := session.Claim(t.Context(), storage.ClaimRequest{
+		Runner: "r", Queues: []storage.ClaimQueue{{Name: theTask.Queue}}, Start: 1, Lease: time.Minute,
+	})
+	if err != nil || len(claimed.Fences) != 1 {
+		t.Fatalf("claimed %+v, %v", claimed, err)
+	}
+	end.Fence, parts.Fence, parts.For = claimed.Fences[0], claimed.Fences[0], time.Minute
+	if _, err := session.Extend(t.Context(), storage.ExtendRequest{Leases: []storage.Extension{parts}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{end}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestAHiddenValueOfEachPartIsInNoError checks the page of a task whose error repeats a value of each part of it.
 func TestAHiddenValueOfEachPartIsInNoError(t *testing.T) {
 	const value = `{"card":"4111-2222"}`
@@ -61,22 +79,7 @@ func TestAHiddenValueOfEachPartIsInNoError(t *testing.T) {
 				{Outcome: storage.Fail, Error: "charge 4111-2222: declined", Stack: "goroutine of 4111-2222", Delay: time.Second},
 				{Outcome: storage.Complete, Result: []byte(value)},
 			} {
-				claimed, err := session.Claim(t.Context(), storage.ClaimRequest{
-					Runner: "r", Queues: []storage.ClaimQueue{{Name: theTask.Queue}}, Start: 1, Lease: time.Minute,
-				})
-				if err != nil || len(claimed.Fences) != 1 {
-					t.Fatalf("claimed %+v, %v", claimed, err)
-				}
-				end.Fence = claimed.Fences[0]
-				leases := []storage.Extension{{
-					Fence: end.Fence, For: time.Minute, Progress: []byte(value), Checkpoint: steps.Encode(),
-				}}
-				if _, err := session.Extend(t.Context(), storage.ExtendRequest{Leases: leases}); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{end}}); err != nil {
-					t.Fatal(err)
-				}
+				attempt(t, session, storage.Extension{Progress: []byte(value), Checkpoint: steps.Encode()}, end)
 				nextReading()
 				_, shown, _ := strings.Cut(s.get("/r/"+theTask.String()), `data-part="timeline"`)
 				shown, _, _ = strings.Cut(shown, "</section>")

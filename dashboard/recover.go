@@ -97,8 +97,8 @@ func (s *recovering) conceal(t *storage.Task) {
 	}
 }
 
-// partsOf returns the JSON of the parts that a task has, for Conceal. A list of tasks has their parameters alone.
-// What cannot be read is nil, which hides all texts if a rule may name something in it.
+// partsOf returns the JSON of the parts that a task has, for Conceal. A list of tasks has their parameters
+// alone. What cannot be read is nil, which hides all texts if a rule may name something in it.
 func partsOf(t storage.Task) map[string][]byte {
 	parts := map[string][]byte{}
 	for _, part := range payload.Parts(t) {

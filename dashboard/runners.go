@@ -125,8 +125,8 @@ type runningTask struct {
 	Runner string
 }
 
-// longest returns the tasks of a queue that have run the longest, at most as many as most. Without a queue these
-// are tasks of all queues but midge's own.
+// longest returns the tasks of a queue that have run the longest, at most as many as most. Without a queue
+// these are tasks of all queues but midge's own.
 func longest(runners []storage.RunnerInfo, queue string, most int) []runningTask {
 	var all []runningTask
 	for i := range runners {

@@ -104,9 +104,10 @@ func (st *step) admit(ctx context.Context, parts, calls []*part, letters string)
 // wakeAgain wakes those whom a repeated call of Apply concerns: its wake-ups may have been lost with its
 // reply.
 func (st *step) wakeAgain(ctx context.Context, p *part) {
-	var queues []int32
-	for _, name := range queuesOfParts([]*part{p}) {
-		queues = append(queues, st.queues[name])
+	names := queuesOfParts([]*part{p})
+	queues := make([]int32, len(names))
+	for i, name := range names {
+		queues[i] = st.queues[name]
 	}
 	event := wakeup.News
 	if p.asks() {

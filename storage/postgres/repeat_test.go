@@ -103,8 +103,10 @@ func TestALateChangeOfSettingsIsReported(t *testing.T) {
 	_, err = listener.Exec(t.Context(), `LISTEN "midge_`+s.cfg.Schema+`"`)
 	s.must(err)
 	for _, settings := range []storage.Settings{
-		{Partition: "p", Pause: &storage.Pause{On: true}}, {Partition: "p", Pause: &storage.Pause{}},
-		{Pause: &storage.Pause{On: true}}, {Limit: &storage.OperatorLimit{On: true}},
+		{Partition: "p", Pause: &storage.Pause{On: true}},
+		{Partition: "p", Pause: &storage.Pause{}},
+		{Pause: &storage.Pause{On: true}},
+		{Limit: &storage.OperatorLimit{On: true}},
 	} {
 		lock, err := s.conn.Begin(t.Context())
 		s.must(err)

@@ -62,6 +62,8 @@ func TestAStepThatTakesItsOwnMarkWakesAnother(t *testing.T) {
 			w.events.Looking(&storage.ClaimRequest{Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 1})
 		}
 		w.close()
-		<-woken
+		if err := <-woken; err == nil {
+			t.Error("a Wait on closed events returned no error")
+		}
 	})
 }

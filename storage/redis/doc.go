@@ -201,13 +201,13 @@
 // together with the first of these steps: the first writes of a step that never happened.
 //
 // Nearly all writes can be executed twice, or before the steps that followed, and change nothing. The three
-// that cannot are RPUSH, LTRIM and ZREMRANGEBYRANK. Pushes are the last writes of a step, so that one is torn off
-// too, unless the tear is in EXEC or in the push of another queue. A claim that promotes tasks pushes them before it
-// takes some: a tear behind that push leaves it in the file, and the entries stand in the line twice. The other two
-// take their entries from tasks that wait at the head: the records stand, but are in no set and not in the line.
-// Until it is found, such a task counts as damaged, and a read shows it as waiting. A member that such a step
-// added to the set of a state, with a place that its task's record does not have, is set apart when its moment
-// comes: the task is elsewhere.
+// that cannot are RPUSH, LTRIM and ZREMRANGEBYRANK. Pushes are the last writes of a step, so that a push is
+// torn off too, unless the tear is in EXEC or in the push of another queue. A claim that promotes tasks
+// pushes them before it takes some: a tear behind that push leaves it in the file, and the entries stand in
+// the line twice. The other two take their entries from tasks that wait at the head: the records stand, but
+// are in no set and not in the line. Until it is found, such a task counts as damaged, and a read shows it
+// as waiting. A member that such a step added to the set of a state, with a place that its task's record
+// does not have, is set apart when its moment comes: the task is elsewhere.
 //
 // Once a minute a claim compares the number of records with the sizes of the sets (reindex.lua). Where
 // there are more records, claims walk through them, 200 a step, and each task without a place waits again,

@@ -237,7 +237,7 @@ func (s *Storage) judge(
 	}
 	n, err := strconv.Atoi(info["connected_slaves"])
 	if err == nil && n < s.replicas {
-		f.warnf("WaitReplicas is %d and the master has %d replicas: what is enqueued or settled fails", s.replicas, n)
+		f.warnf("WaitReplicas is %d, but the master has %d replicas: enqueues and settles fail", s.replicas, n)
 	}
 	if n > 0 && minReplicas(ctx, node) == "0" {
 		f.warnf("min-replicas-to-write is 0: a master cut off from its replicas takes tasks that a failover loses")

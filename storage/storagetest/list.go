@@ -222,7 +222,7 @@ func listLongest(r *rig) {
 		}
 	}
 	query := storage.PartitionsQuery{Limit: 1}
-	var got []string
+	got := make([]string, 0, len(key))
 	for range key {
 		p := r.partitions(query)
 		got = append(got, p.Partitions[0].Key)
@@ -239,7 +239,7 @@ func (r *rig) longQueues(names ...string) {
 		r.must("create", r.session.Configure(r.ctx, name, storage.Settings{Create: true}))
 	}
 	query := storage.QueuesQuery{Prefix: names[0][:len(names[0])-1], Limit: 1}
-	var got []string
+	got := make([]string, 0, len(names))
 	for range names {
 		p, err := r.store.Queues(r.ctx, query)
 		r.must("queues", err)
