@@ -82,7 +82,7 @@ func (g Geometric) withDefaults() Geometric {
 	return g
 }
 
-// check returns an *InvalidError where a field is out of range.
+// check returns an *InvalidError if a field is out of range.
 func (g Geometric) check() error {
 	switch {
 	case math.IsNaN(g.Factor) || math.IsInf(g.Factor, 0) || g.Factor != 0 && g.Factor < 1:
@@ -102,7 +102,7 @@ func (g Geometric) check() error {
 	return nil
 }
 
-// clampDelay returns d brought into the range from shortestDelay to limit, or limit where that is
+// clampDelay returns d brought into the range from shortestDelay to limit, or limit if that is
 // shorter than shortestDelay.
 func clampDelay(d, limit time.Duration) time.Duration {
 	return min(max(d, shortestDelay), limit)

@@ -26,12 +26,12 @@ type ClientConfig struct {
 	Middleware []EnqueueMiddleware
 }
 
-// Client enqueues jobs and looks after tasks and queues. It is safe for concurrent
+// Client enqueues jobs and manages tasks and queues. It is safe for concurrent
 // use, holds no connection of its own and needs no closing.
 //
 // The errors of a Client wrap an *[InvalidError] for bad input, found before any I/O; a
-// *[DependencyError] where the state of the existing tasks does not permit the call; an
-// [ErrUnavailable] where the storage was not reached at all; an [ErrUnknown] where a reply was
+// *[DependencyError] if the state of the existing tasks does not permit the call; an
+// [ErrUnavailable] if the storage was not reached at all; an [ErrUnknown] if a reply was
 // lost; or another error of the storage. After any of them except ErrUnknown, nothing has happened.
 // The error of an [EnqueueMiddleware] may come after the task was enqueued; the call then returns the
 // task with the error.
@@ -79,7 +79,7 @@ type Applier = storage.Applier
 
 // With returns a client whose Enqueue, EnqueueIn, EnqueueAt, EnqueueMany and Cancel are part of a's
 // transaction: they take effect if and when the transaction commits. Its Task, Queues, Queue.Tasks
-// and Queue.Page see what that transaction has written, where a can read, as the Appliers of
+// and Queue.Page see what that transaction has written, if a can read, as the Appliers of
 // PostgreSQL and SQLite can. All other methods go to the storage itself. With a nil Applier, the
 // calls that enqueue and Cancel return an *[InvalidError].
 func (c *Client) With(a Applier) *Client {
@@ -113,8 +113,8 @@ func errNoApplier() error { return storage.Invalid("Applier", "nil", "store.With
 // together with the completion of the job.
 //
 // If the same job already has a task under the given [ID], nothing is enqueued and the call returns
-// that task with Existing set. The error is nil where that task lives or has completed, so that a
-// producer may repeat itself, and [ErrExists] where it is dead or cancelled and will not run.
+// that task with Existing set. The error is nil if that task lives or has completed, so that a
+// producer may repeat itself, and [ErrExists] if it is dead or cancelled and will not run.
 func (c *Client) Enqueue(ctx context.Context, job any, opts ...Option) (Task, error) {
 	in, err := c.insert(ctx, job, opts)
 	if err != nil {
@@ -173,7 +173,7 @@ func New(job any, opts ...Option) Item { return Item{job: job, opts: opts} }
 // Result is the outcome of one item of [Client.EnqueueMany], or of one task of [Client.Repeat].
 type Result struct {
 	Task Task
-	// Err is nil where Task was enqueued or existed already. Task is there too where a middleware
+	// Err is nil if Task was enqueued or existed already. Task is there too if a middleware
 	// returned Err after the enqueueing. An [ErrExists] means that Task existed and will not run, an
 	// ErrUnknown that the outcome of the item's part of the call is unknown,
 	// and an [ErrNotSent] that the item was not sent.
@@ -189,9 +189,9 @@ const (
 // EnqueueMany enqueues each item by itself, in order. One call to the storage takes up to 1,000
 // items and 4 MiB. While one call is under way, EnqueueMany encodes the items of the next, unless
 // the client has middleware or a transaction. It returns one result per item, in the order of the
-// items. The error is nil only where every item has its task. Otherwise it wraps the error of the
+// items. The error is nil only if every item has its task. Otherwise it wraps the error of the
 // first refused item, or the error that stopped the whole. After an unknown outcome nothing more is
-// sent; [Client.Repeat] tells the outcome of the affected items.
+// sent; [Client.Repeat] returns the outcome of the affected items.
 func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error) {
 	results := make([]Result, len(items))
 	most := min(max((len(items)+1)/2, chunkItems/4), chunkItems)
@@ -335,7 +335,7 @@ func (c *Client) Repeat(ctx context.Context, err error) ([]Result, error) {
 }
 
 // insert makes and checks the insert of a job. After an error the returned insert has only its
-// Kind, where the kind is known.
+// Kind, if the kind is known.
 func (c *Client) insert(ctx context.Context, job any, opts []Option) (storage.Insert, error) {
 	d, err := c.definitions.of(job)
 	if err != nil {
@@ -369,7 +369,7 @@ func (c *Client) apply(ctx context.Context, txs ...storage.Tx) ([]storage.Applie
 	return c.within.Apply(ctx, storage.Call{}, txs...)
 }
 
-// there returns the task of an insert of a failed call where it is there all the same, because a
+// there returns the task of an insert of a failed call if it is there all the same, because a
 // middleware returned the error after the insert; else the zero Task.
 func there(inserts []storage.Insert, applied []storage.Applied, i int) (t Task) {
 	if i < len(applied) && applied[i].Err == nil && len(applied[i].Inserted) > 0 {
@@ -378,7 +378,7 @@ func there(inserts []storage.Insert, applied []storage.Applied, i int) (t Task) 
 	return t
 }
 
-// enqueued returns the task that an insert made or found, and an error where the task will not run.
+// enqueued returns the task that an insert made or found, and an error if the task will not run.
 func enqueued(in storage.Insert, applied storage.Applied) (Task, error) {
 	if applied.Err != nil {
 		return Task{}, applied.Err

@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// ErrNotInJob is returned by functions for running jobs where the context is not the context of a
+// ErrNotInJob is returned by functions for running jobs if the context is not the context of a
 // job, or the job has returned.
 var ErrNotInJob = runner.ErrNotInJob
 
@@ -55,7 +55,7 @@ type RunInfo struct {
 	Cost    int
 	Created time.Time
 	// Due is when the task was due: the moment for which it was enqueued or to which it was changed, its
-	// tick, or its creation. It is zero where that is not known, as is usual after the first attempt and
+	// tick, or its creation. It is zero if that is not known, as is usual after the first attempt and
 	// once the task was delayed, or made due, by a change without a moment.
 	Due time.Time
 	// Tick is the scheduled moment of a periodic task. For a task of [Queue.RunSchedule] it is the
@@ -63,7 +63,7 @@ type RunInfo struct {
 	Tick time.Time
 }
 
-// Current returns information about the running job of ctx. ok is false where ctx is not the
+// Current returns information about the running job of ctx. ok is false if ctx is not the
 // context of a job.
 func Current(ctx context.Context) (info RunInfo, ok bool) {
 	a := runner.FromContext(ctx)
@@ -72,7 +72,7 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 	}
 	var tick time.Time
 	if text := a.Headers[schedule.TickHeader]; text != "" {
-		tick, _ = time.Parse(time.RFC3339Nano, text) // a damaged header gives the zero time
+		tick, _ = time.Parse(time.RFC3339Nano, text) // the zero time for a damaged header
 	}
 	ref := a.Fence.Ref // a claimed task's ref is valid, so that it prints as it is
 	first := storage.FirstQueue(ref, a.Headers)
@@ -91,12 +91,12 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 // FollowUp enqueues a job together with the completion of the running job: both happen when the
 // running job returns nil, or neither. FollowUp checks the new task now. A follow-up whose unique
 // key turns out to be taken is left out; the running task itself holds its own key until the step
-// is over. Where the id of the follow-up is taken, the completion stands if the existing task is of
+// is over. If the id of the follow-up is taken, the completion stands if the existing task is of
 // the same job and parameters, whether that task lives or has ended; otherwise the attempt fails
 // with an error that names the follow-up. FollowUp refuses what can never commit together with this
 // task: a queue that shares no transaction with this one (storage.ErrSpan), or too many follow-ups
 // for one transaction. A follow-up that the runner's [EnqueueMiddleware] does not pass on is left
-// out without an error, because the job has not failed. To await the task, give it an [ID]. With the
+// out without an error, because the job has not failed. To await the task, set its [ID]. With the
 // context of a [Step]'s function FollowUp returns an *[InvalidError]: call it outside the step.
 func FollowUp(ctx context.Context, follow any, opts ...Option) error {
 	return inJob(ctx, "follow up", func(a *runner.Attempt) error {
@@ -137,10 +137,11 @@ func definitionsOf(a *runner.Attempt) *definitions {
 }
 
 // SetResult sets the result that is stored with the completion of the running job, for
-// [Client.Await]. The last call counts. The task is then kept for an hour unless its options say
-// otherwise. A value that would not come back as it was is an *[InvalidError], as [Encoding] says. So is a
-// result that is too large for one transaction together with the follow-ups, and so is the context of a
-// [Step]'s function: call SetResult outside the step. If a result is refused, an earlier result stays.
+// [Client.Await]. The last call counts. The task is then kept for an hour unless its options set another
+// time. SetResult returns an *[InvalidError] for a value that would not come back as it was, as [Encoding]
+// describes, for a result that is too large for one transaction together with the follow-ups, and for the
+// context of a [Step]'s function: call SetResult outside the step. If a result is refused, an earlier result
+// stays.
 func SetResult(ctx context.Context, v any) error {
 	return inJob(ctx, "set result", func(a *runner.Attempt) error {
 		if err := outsideStep(ctx, a, "SetResult"); err != nil {
@@ -154,7 +155,7 @@ func SetResult(ctx context.Context, v any) error {
 	})
 }
 
-// Progress stores the progress of the running job at once, under its lease, for those who look at
+// Progress stores the progress of the running job at once, under its lease, for people who look at
 // the task. v is stored as JSON; text that is not UTF-8 shows U+FFFD. Its errors are those of
 // [Checkpoint].
 func Progress(ctx context.Context, v any) error {
@@ -170,7 +171,7 @@ func Progress(ctx context.Context, v any) error {
 // Checkpoint stores v at once, under the lease, so that a later run of the task can continue from
 // it; see [LoadCheckpoint]. The checkpoint is kept as long as the task, also through a requeue of a
 // task that is dead or cancelled. A requeue of a completed task, and one with [FromStart], forgets
-// it. A value that would not come back as it was is an *[InvalidError], as [Encoding] says.
+// it. A value that would not come back as it was is an *[InvalidError], as [Encoding] describes.
 //
 // While the storage is away, Checkpoint waits for it, at most for the duration of the lease, and
 // then returns an [ErrUnavailable] or [ErrUnknown]. A job that can go on without the checkpoint
@@ -187,7 +188,7 @@ func Checkpoint(ctx context.Context, v any) error {
 }
 
 // LoadCheckpoint decodes the last checkpoint of the running task into v, a pointer. ok is false
-// where there is none.
+// if there is none.
 func LoadCheckpoint(ctx context.Context, v any) (ok bool, err error) {
 	err = inJob(ctx, "load checkpoint", func(a *runner.Attempt) error {
 		if err := checkPointer(v); err != nil {
@@ -234,9 +235,9 @@ var ErrCompleted = runner.ErrCompleted
 // even a cancel. The transaction should therefore end soon, and a job that rolled back should
 // return or begin another transaction before the lease is over.
 //
-// Errors: [ErrNotInJob]; *[InvalidError] where a is nil or belongs to another storage than the
-// runner's; storage.ErrLeaseLost where another run owns the task by now, joined with ErrCompleted
-// where an earlier call of this job may have completed it; *storage.DependencyError where a
+// Errors: [ErrNotInJob]; *[InvalidError] if a is nil or belongs to another storage than the
+// runner's; storage.ErrLeaseLost if another run owns the task by now, joined with ErrCompleted
+// if an earlier call of this job may have completed it; *storage.DependencyError if a
 // follow-up cannot be enqueued; and the errors of a. After an error this call has done nothing,
 // and the transaction can still be used, unless the error is the transaction's own.
 func CompleteWith(ctx context.Context, a Applier) error {

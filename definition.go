@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// definition is what midge knows of a job type.
+// definition holds the declarations of a job type.
 type definition struct {
 	kind    string
 	aliases []string // earlier kinds, the oldest first
@@ -221,7 +221,7 @@ func (d *definition) oldest() string { return d.kinds()[0] }
 // kinds returns all kinds of the type's tasks, the oldest first.
 func (d *definition) kinds() []string { return append(slices.Clip(d.aliases), d.kind) }
 
-// encode encodes a job's parameters; equal parameters give equal bytes.
+// encode encodes a job's parameters; equal parameters are encoded as equal bytes.
 func (d *definition) encode(encoding string, job any) ([]byte, error) {
 	payload, err := d.encodePart(encoding, job)
 	if err == nil && d.verifier != nil {

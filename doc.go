@@ -34,7 +34,7 @@
 //	scheduled ────┘      runner died   └──── failed ──▶ retry ── when due ──▶ waiting
 //
 // The return value of a job decides what happens to its task: nil completes it, an
-// error is retried after a backoff, [Discard] gives up at once, [RetryIn] chooses the
+// error is retried after a backoff, [Discard] permits no retry, [RetryIn] chooses the
 // delay, and [Snooze] runs the job again later without counting a retry. [Throttle] does so
 // too, and lets the job's partition rest meanwhile. A panic counts as an error. [Client.Cancel] ends a task
 // in any of these states as cancelled; the context of a running job then ends.
@@ -42,8 +42,8 @@
 // Inside a job, values given to [FollowUp] and [SetResult] are stored in the same step
 // as its completion; [Progress] and [Checkpoint] store theirs at once. A job of several
 // steps calls [Step] for each of them: a later attempt does not repeat what an earlier
-// one has finished. Between two steps it may [Sleep] for weeks. The cause of the
-// job's context tells why it ended: [ErrCancelled], [ErrTimeout], [ErrExpired],
+// one has finished. Between two steps it may [Sleep] for weeks. The cause of the job's
+// context names the reason for its end: [ErrCancelled], [ErrTimeout], [ErrExpired],
 // [ErrLeaseLost] or [ErrShutdown].
 //
 // # Promise
@@ -51,9 +51,9 @@
 // Each acknowledged task reaches exactly one final state. A job runs at least once. It
 // runs again after an error, a snooze, a throttle, a requeue, or a shutdown that it outlasted, and
 // otherwise only after its lease was lost. Its effects outside midge should therefore
-// be idempotent; [Current] gives an idempotency key and a fencing number for that. The
+// be idempotent; [Current] returns an idempotency key and a fencing number for that. The
 // completion, the follow-ups and the result that a job commits through midge take
 // effect once. A task never starts early. A schedule makes one task per tick, however
-// many runners declare it. The Durability of a storage says which failures an
+// many runners declare it. The Durability of a storage names the failures that an
 // acknowledged task survives; a runner logs it when it starts.
 package midge

@@ -31,8 +31,8 @@ const (
 	OutcomeSnoozed = Outcome(runner.OutcomeSnoozed)
 	// OutcomeThrottled means that the job returned a [Throttle].
 	OutcomeThrottled = Outcome(runner.OutcomeThrottled)
-	// OutcomeReleased means that the runner stopped, and gave back the task of a running job
-	// without counting a retry.
+	// OutcomeReleased means that the runner stopped, and released the task of a running job without
+	// counting a retry.
 	OutcomeReleased = Outcome(runner.OutcomeReleased)
 	// OutcomeCancelled means that the task was cancelled, while it ran or before its job began.
 	// Final.
@@ -42,8 +42,8 @@ const (
 	// when no time is left for its retry has failed; its task is dead, with reason "expired".
 	OutcomeExpired = Outcome(runner.OutcomeExpired)
 	// OutcomeLeaseLost means that the runner was cut off from the storage for so long that another
-	// runner may have the task, or had ended the job in fear of that. What the job returned changed
-	// nothing.
+	// runner may have the task, or that it ended the job to prevent that. The return value of the job
+	// changed nothing.
 	OutcomeLeaseLost = Outcome(runner.OutcomeLeaseLost)
 	// OutcomeUndecodable means that the parameters of the task do not fit the job's type. The task
 	// is put off without counting a retry. After Limits.DeclinedFor in this state,

@@ -11,12 +11,13 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// EnqueueMiddleware wraps what enqueues tasks. It may alter the inserts, for example their headers,
-// also in place. It calls next at most once, with the inserts that are to be enqueued; midge checks
-// these again. Inserts that are not passed to next are left out. An error of the middleware is the
-// error of the call. It does not undo the inserts: if a client's next had returned nil, the tasks
-// are there, and the call returns them with the error. A middleware whose own work fails after next
-// should report that elsewhere and return nil, so that nobody enqueues the tasks again.
+// EnqueueMiddleware wraps the enqueueing of tasks. It may alter the inserts, for example their
+// headers, also in place. It calls next at most once, with the inserts that are to be enqueued;
+// midge checks these again. Inserts that are not passed to next are left out. An error of the
+// middleware is the error of the call. It does not undo the inserts: if a client's next had
+// returned nil, the tasks are there, and the call returns them with the error. A middleware whose
+// own work fails after next should report that elsewhere and return nil, so that nobody enqueues
+// the tasks again.
 //
 // The middleware of a client wraps each call of Enqueue, EnqueueIn, EnqueueAt and
 // [Queue.RunSchedule], and each part, of up to 1,000 inserts, of an EnqueueMany. next returns once
@@ -42,8 +43,8 @@ func (m enqueueChain) check(what string) error {
 	return nil
 }
 
-// through runs the inserts through the middleware and gives those that pass to send. places are
-// their indexes in inserts.
+// through runs the inserts through the middleware and passes the remaining inserts to send. places
+// are their indexes in inserts.
 func (m enqueueChain) through(
 	ctx context.Context, inserts []storage.Insert,
 	send func(ctx context.Context, passed []storage.Insert, places []int) error,

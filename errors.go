@@ -43,12 +43,12 @@ var (
 	ErrExists = errors.New("midge: the task of this id will not run")
 	// ErrCancelled means that the task was cancelled. [Client.Await] returns it.
 	ErrCancelled = runner.ErrCancelled
-	// ErrNoResult means that the task completed without a result. [Client.Await] returns it where a
-	// result was asked for. [DecodeResult], [DecodeProgress] and [DecodeCheckpoint] return it where
+	// ErrNoResult means that the task completed without a result. [Client.Await] returns it if a
+	// result was asked for. [DecodeResult], [DecodeProgress] and [DecodeCheckpoint] return it if
 	// the job has stored no such value, or none yet.
 	ErrNoResult = errors.New("midge: task completed without a result")
 	// ErrNotKept means that the task has ended and was not kept, so that its outcome is not known.
-	// [Client.Await] returns it where it had seen the task alive; see [KeepFor].
+	// [Client.Await] returns it if it had seen the task alive; see [KeepFor].
 	ErrNotKept = errors.New("midge: the task has ended and was not kept")
 	// ErrSkipped means that an [EnqueueMiddleware] of the client did not pass the task on, so that
 	// nothing was enqueued. A [FollowUp] never returns it.
@@ -58,7 +58,7 @@ var (
 	ErrNotSent = errors.New("midge: not sent")
 )
 
-// wrap adds to err what midge was doing, action, and returns nil for a nil err. The last word of action
+// wrap adds to err action, the action that has failed, and returns nil for a nil err. The last word of action
 // names the subject. The text of err then repeats neither the subject nor the prefixes "midge: "
 // and "storage: ".
 func wrap(err error, action string, args ...any) error {
@@ -119,7 +119,7 @@ var errNoTask = &notFoundError{
 	"there is no such task: it never was, or has ended and is not kept, see KeepFor and UntilRead",
 }
 
-// InvalidError reports bad input, found before any I/O. It names what was given and what is wanted.
+// InvalidError reports bad input, found before any I/O. It names the given value and the wanted values.
 type InvalidError = storage.InvalidError
 
 // DependencyError is the reason why a step was refused. It lists everything that is missing, stale
@@ -158,7 +158,7 @@ func Discard(err error) error {
 }
 
 // RetryIn makes a job's error choose the delay of its retry, by the rules of [Backoff]: 0 retries at
-// once, and a negative d gives the default delay. The retry counts as any other. RetryIn(d, nil) is
+// once, and a negative d means the default delay. The retry counts as any other. RetryIn(d, nil) is
 // nil, which completes the task.
 func RetryIn(d time.Duration, err error) error {
 	if err == nil {
@@ -169,16 +169,16 @@ func RetryIn(d time.Duration, err error) error {
 
 // Snooze makes a job run again after d without counting a retry: the job did not fail, it was only
 // too early. A d of 0 or less means one second, because a job that costs no retry must not spin. An
-// error that the job returns together with the Snooze, by errors.Join or wrapping, gives the
-// reason: its first line is Task.Reason until the job runs again.
+// error that the job returns together with the Snooze, by errors.Join or wrapping, is the reason:
+// its first line is Task.Reason until the job runs again.
 func Snooze(d time.Duration) error { return &snoozeError{d} }
 
-// Throttle gives the task of a job back, without counting a retry, because a service has refused a
-// call: the task goes to the head of its line, and its [Partition] rests for d, on all runners. No
-// task of the partition is claimed meanwhile, while the other partitions of the queue are served. If the
-// task has no partition, all tasks of the queue without one rest. Running jobs go on, and what another
-// runner has claimed ahead still starts; of two rests of a partition the later one holds, and neither a
-// resume nor a change of a limit ends a rest.
+// Throttle puts the task of a job back, without counting a retry, because a service has refused a call: the
+// task goes to the head of its line, and its [Partition] rests for d, on all runners. No task of the
+// partition is claimed meanwhile, while the other partitions of the queue are served. If the task has no
+// partition, all tasks of the queue without one rest. Running jobs go on, and tasks that another runner has
+// claimed ahead still start; of two rests of a partition the later one holds, and neither a resume nor a
+// change of a limit ends a rest.
 //
 // d is the time that the service asks for, a millisecond to 100 years. For any other d Throttle
 // returns an [*InvalidError], with which the job fails. An error that the job returns together with
@@ -211,8 +211,9 @@ type throttleError struct{ delay time.Duration }
 
 func (e *throttleError) Error() string { return fmt.Sprintf("throttled for %v", e.delay) }
 
-// beside returns what a job returned together with a Snooze or a Throttle: the other errors that were joined
-// to it, or the error that wraps it; nil if there is none. It does not change what happens to the task.
+// beside returns the error that a job returned together with a Snooze or a Throttle: the other errors that
+// were joined to it, or the error that wraps it; nil if there is none. It does not change what happens to the
+// task.
 func beside(err error) error {
 	switch err.(type) { //nolint:errorlint // this one, not one within
 	case *snoozeError, *throttleError, *runner.OwedError:
@@ -229,7 +230,7 @@ func beside(err error) error {
 	return errors.Join(rest...)
 }
 
-// verdictOf reads what a job returned, through wrapping and errors.Join. Where several verdicts are
+// verdictOf reads what a job returned, through wrapping and errors.Join. If several verdicts are
 // joined, the gravest one holds: Discard before RetryIn before Throttle before Snooze.
 func verdictOf(err error) runner.Judgement {
 	var (

@@ -46,7 +46,7 @@ type Options struct {
 	Timeout time.Duration
 	// Backoff delays retries: default the runner's.
 	Backoff Backoff
-	// Keep says how long a completed or cancelled task is kept: default not at all, but an hour for
+	// Keep is how long a completed or cancelled task is kept: default not at all, but an hour for
 	// a task with a result.
 	Keep Keep
 	// Unique keeps equal tasks from being enqueued beside each other: default nil, which allows
@@ -58,7 +58,7 @@ type Options struct {
 	Encoding Encoding
 	// Strict makes a runner put off a task whose parameters hold a field that the type does not
 	// have, as it puts off parameters that do not fit: the task waits for a program that knows the
-	// field, 24 hours at most. Default: the value is passed over, and logged once, if
+	// field, 24 hours at most. Default: the value is ignored, and logged once, if
 	// the runner notices it; see [Encoding]. Set it if a
 	// job must not run with a field empty, such as an amount. It is a matter of the program that
 	// runs the job, so that it protects a rolling deploy only if the old program already has it.
@@ -71,7 +71,7 @@ const (
 	defaultCrashLimit = 3
 )
 
-// Keep says how long a completed or cancelled task is kept; see storage.Keep.
+// Keep is how long a completed or cancelled task is kept; see storage.Keep.
 type Keep = storage.Keep
 
 // Register registers a job type that has a method Run(context.Context) error, on the value or the
@@ -86,7 +86,7 @@ type Keep = storage.Keep
 // BeforeEnqueue(context.Context) error is called before the job is enqueued, also as a follow-up.
 // It may fill in fields, and its error refuses the job. It is not called for the ticks of
 // schedules, because any runner may enqueue them, with the parameters that were stored with the
-// schedule. Checks for each tick belong into BeforeRun, or into the runner's [EnqueueMiddleware],
+// schedule. Checks for each tick belong in BeforeRun, or in the runner's [EnqueueMiddleware],
 // which ticks pass.
 //
 // Partition() string returns the key of the partition to which the task of a job belongs, such as its
@@ -192,7 +192,7 @@ func (h *handler) lookForUnread(a *runner.Attempt) {
 	}
 }
 
-// Encoding says how a job's parameters are encoded. It is recorded with each task, so that a queue
+// Encoding is the encoding of a job's parameters. It is recorded with each task, so that a queue
 // can hold tasks of both encodings, and a kind can change its encoding while tasks of it wait. A
 // task's result and checkpoint have the encoding of its parameters.
 type Encoding string
@@ -216,10 +216,10 @@ type Encoding string
 // channel or a function. Unexported fields, empty structs and fields with the tag "-" are left out. The same
 // holds for a value in a field of type any, for results, checkpoints and progress; these accept a nil
 // interface with methods. A value that contains itself, is nested deeper than 100 levels, has a map with two
-// keys that are stored alike, an embedded pointer to a struct of which nothing is stored, a pointer to nil,
-// one to a zero that a tag leaves out as nil, or an any with a zero or an empty list, map or text that the
-// option omitempty of MessagePack leaves out as nil, is refused too. A method of your own that encodes its
-// value is trusted: if it calls itself without end, it ends the process.
+// keys that are stored alike, an embedded pointer to a struct of which nothing is stored, a pointer to nil or
+// to a zero that a tag leaves out as nil, or an any with a zero or an empty list, map or text that the option
+// omitempty of MessagePack leaves out as nil, is refused too. A method of your own that encodes its value is
+// trusted: if it calls itself without end, it ends the process.
 const (
 	// MessagePack is the default: small and fast. The tag `msgpack:"name"` renames a field or
 	// leaves it out; json tags have no effect. It calls EncodeMsgpack, MarshalMsgpack,

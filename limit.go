@@ -12,9 +12,9 @@ import (
 type Limit = storage.Limit
 
 // PartitionLimit is the part of a [Limit] that bounds the jobs of each partition of the queue, over all
-// runners: how many of a customer run at once, for example, how many start in a span of time, and how many
-// are taken in one turn. It bounds no job without a partition; see [Partition]. [QueuePartition.SetLimit]
-// sets that of one partition. The zero PartitionLimit sets no bound.
+// runners: how many jobs of a customer run at once, for example, how many start in a span of time, and how
+// many are taken in one turn. It bounds no job without a partition; see [Partition].
+// [QueuePartition.SetLimit] sets the limit of one partition. The zero PartitionLimit sets no bound.
 type PartitionLimit = storage.PartitionLimit
 
 // Rate allows N jobs to start in any span of Per, by the storage's clock, or as many as have costs that

@@ -16,7 +16,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// logOf returns the log that a configuration names, or one that writes warnings and errors to the
+// logOf returns the log that a configuration names, or a log that writes warnings and errors to the
 // default logger of slog. On the storage of a test kit its lines have the time of the kit.
 func logOf(cfg *RunnerConfig, store storage.Storage) runner.Log {
 	now := runner.WallClock(store)
@@ -42,9 +42,9 @@ type containedLog struct {
 	failed      sync.Once
 }
 
-// Enabled reports whether lines of a level are written. Where the log panics they are, so that
-// Write meets that panic. It is asked for each success, so that a goroutine of its own, which alone
-// could stop a runtime.Goexit, would cost too much.
+// Enabled reports whether lines of a level are written. If the log panics, Enabled returns true, so
+// that Write meets that panic. It is called for each success, so that a goroutine of its own, which
+// alone could stop a runtime.Goexit, would cost too much.
 func (l *containedLog) Enabled(level slog.Level) (on bool) {
 	defer func() {
 		if recover() != nil {

@@ -54,10 +54,10 @@ func To(queue string) Option {
 }
 
 // ID names the task within its queue. While a task with that id is kept, enqueueing the same job
-// with the same parameters under the id returns the existing task, with [ErrExists] where it is
+// with the same parameters under the id returns the existing task, with [ErrExists] if it is
 // dead or cancelled. Enqueueing anything else under the id is a *[DependencyError], whose text has
-// the state and the kind of the task there. A completed task is kept only for as long as its Keep
-// says; with [KeepFor] an id also prevents a repeat after the completion.
+// the state and the kind of the task there. A completed task is kept only for the time of its Keep;
+// with [KeepFor] an id also prevents a repeat after the completion.
 func ID(id string) Option {
 	return option(func(c *call) { c.fail(checkID(id)); c.id = &id; c.only("ID"); c.ofOne("ID") })
 }
@@ -65,7 +65,7 @@ func ID(id string) Option {
 // In makes the task due after d. A negative d is an *[InvalidError].
 func In(d time.Duration) Option { return dueIn("In", d) }
 
-// dueIn is In for a caller whose errors say another name.
+// dueIn is In for a caller whose errors have another name.
 func dueIn(name string, d time.Duration) Option {
 	return option(func(c *call) {
 		c.moment(name)
@@ -78,7 +78,7 @@ func dueIn(name string, d time.Duration) Option {
 // time is an *[InvalidError], because somebody forgot to set it.
 func At(t time.Time) Option { return dueAt("At", t) }
 
-// dueAt is At for a caller whose errors say another name.
+// dueAt is At for a caller whose errors have another name.
 func dueAt(name string, t time.Time) Option {
 	return option(func(c *call) {
 		c.moment(name)
@@ -111,7 +111,7 @@ func CrashLimit(n int) Option {
 }
 
 // Timeout ends the context of an attempt that takes longer than d. d is a millisecond at least, or
-// 0 for no timeout, whatever [RunnerConfig].Timeout says.
+// 0 for no timeout, whatever [RunnerConfig].Timeout is.
 func Timeout(d time.Duration) Option {
 	return option(func(c *call) {
 		c.fail(checkSpan("Timeout", d, "0 for none"))
@@ -123,7 +123,7 @@ func Timeout(d time.Duration) Option {
 // Deadline sets the moment after which nobody wants the task any more, by the storage's clock.
 // After t no runner starts the job and no retry is made; the context of a running job ends at t,
 // with [ErrExpired]. The task is dead, with reason "expired", once a runner that knows its kind
-// claims it. [Client.Change] can give a task another deadline. The zero time is an *[InvalidError], and so
+// claims it. [Client.Change] can set another deadline. The zero time is an *[InvalidError], and so
 // is a t before the moment of an [At] beside it. Beside an [In], whose moment only the storage knows, such a
 // t is accepted, and [Client.Why] reports that the task will expire.
 func Deadline(t time.Time) Option {
@@ -238,8 +238,7 @@ func (c *call) only(option string) { c.enqueueOnly = option }
 // ofOne records an option that suits a single task only.
 func (c *call) ofOne(option string) { c.oneTask = cmp.Or(c.oneTask, option) }
 
-// either records an option in place. It refuses an option beside another one that sets the same
-// thing.
+// either records an option in place. It refuses an option beside another option that sets the same value.
 func (c *call) either(place *string, option string) {
 	if *place != "" && *place != option {
 		c.fail(storage.Invalid("option "+option, "beside "+*place, "one of them"))
@@ -306,7 +305,7 @@ func merged(headers, others map[string]string) map[string]string {
 // newInsert returns the insert of a job with options. It checks everything except the storage's own
 // limit of payloads.
 func newInsert(d *definition, job any, opts []Option) (storage.Insert, error) {
-	if len(opts) == 0 { // spares an allocation: c escapes only where an option gets a pointer to it
+	if len(opts) == 0 { // spares an allocation: c escapes only if an option gets a pointer to it
 		c := newCall(d)
 		return c.newInsert(d, job)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // Options are checked where they are given, before the storage validates the insert that results,
-// so that an error names what the caller wrote. That name is the parameter what.
+// so that an error names the option that the caller wrote. That name is the parameter what.
 
 // longest is storage.MaxDelay as errors print it.
 const longest = "100 years"

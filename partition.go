@@ -12,7 +12,7 @@ import (
 // limit, how much of its [PartitionLimit] is in use, and until when it rests after a [Throttle].
 type PartitionStats = storage.PartitionStats
 
-// QueuePartition gives access to a partition of a queue: the tasks that share a key, such as the name
+// QueuePartition is a handle on a partition of a queue: the tasks that share a key, such as the name
 // of a tenant. [Queue.Partition] makes it.
 type QueuePartition struct {
 	queue *Queue
@@ -68,8 +68,8 @@ func (p *QueuePartition) Resume(ctx context.Context) error {
 }
 
 // SetLimit sets the limit of this partition alone, in place of the [Limit.Partition] of its queue, until
-// [QueuePartition.ClearLimit]: a bound or weight that l does not set is none, whatever that of the queue
-// is. The zero PartitionLimit lifts the limit of the queue's partitions for this one. It can be set before
+// [QueuePartition.ClearLimit]: a bound or weight that l does not set is none, whatever the limit of the queue
+// sets. The zero PartitionLimit lifts the limit of the queue's partitions for this one. It can be set before
 // the first task comes. Jobs that run go on. It returns an [ErrNotFound] if there is no such queue; see
 // [Queue.Create].
 func (p *QueuePartition) SetLimit(ctx context.Context, l PartitionLimit) error {

@@ -21,11 +21,11 @@ func Every(d time.Duration) Schedule { return Schedule{schedule.Every(d)} }
 // month, weekday), of six fields with the second in front, or by a descriptor such as "@daily" or
 // "@every 1h30m". Days of the week are 0 to 7, where 0 and 7 are Sunday, or names. A step that is
 // longer than its field or range, such as */70 or 20/50 minutes, is refused; 5/60 is once an hour.
-// Where both the monthday and the weekday are restricted, a day has to match one of them; unlike in
+// If both the monthday and the weekday are restricted, a day has to match one of them; unlike in
 // crontab(5), a step such as */2 restricts its field.
 //
-// The line is read in UTC unless [Zone] says otherwise. Where the clock of a zone leaps forward, a
-// tick at a time that does not exist moves to the first moment that does. Where the clock falls
+// The line is read in UTC unless [Zone] sets another zone. If the clock of a zone leaps forward,
+// a tick at a time that does not exist moves to the first moment that does. If the clock falls
 // back, a time that exists twice ticks once, the first time. However, lines with an interval (*, ?
 // or /) as their second, minute or hour, such as "*/10 * * * *" or "0 * * * *", tick both times.
 //
@@ -33,18 +33,18 @@ func Every(d time.Duration) Schedule { return Schedule{schedule.Every(d)} }
 func Cron(line string) Schedule { return Schedule{schedule.Cron(line)} }
 
 // Next returns the first tick strictly after a moment, in the zone of that moment; a [Cron] line is
-// read in that zone too. It returns the zero time where no tick follows, or where the schedule is
+// read in that zone too. It returns the zero time if no tick follows, or if the schedule is
 // invalid.
 func (s Schedule) Next(after time.Time) time.Time { return s.moments.Local(after) }
 
 // Periodic declares that a schedule enqueues a job, once per tick however many runners declare it.
-// The runner stores the declaration when it starts, and looks again every third of the lease. A runner
-// with twenty schedules in a queue, or more, then looks only at the number of the queue's schedules,
-// and at each of them where the number has changed, and every five minutes. A schedule that no live
-// runner declares stands still. A later version of the declaration replaces the stored one and keeps
-// its last tick. A name that [Queue.SetSchedule] has taken stays as it is: the runner logs that as an
-// error, and does not tick its own schedule. The partition and the cost that the job
-// names are stored with the schedule, for the tasks of all its ticks.
+// The runner stores the declaration when it starts, and checks it every third of the lease. A runner with
+// twenty schedules in a queue, or more, then checks only the number of the queue's schedules, and each of
+// them if the number has changed, and every five minutes. A schedule that no live runner declares stands
+// still. A later version of the declaration replaces the stored one and keeps its last tick. A name that
+// [Queue.SetSchedule] has taken stays as it is: the runner logs that as an error, and does not tick its own
+// schedule. The partition and the cost that the job names are stored with the schedule, for the tasks of all
+// its ticks.
 func (r *Runner) Periodic(s Schedule, job any, opts ...PeriodicOption) error {
 	d, err := r.jobs.definitions.of(job)
 	if err != nil {
@@ -65,7 +65,7 @@ func (r *Runner) Periodic(s Schedule, job any, opts ...PeriodicOption) error {
 	return nil
 }
 
-// PeriodicOption sets something of a schedule. Every [Option] is also a PeriodicOption, for the
+// PeriodicOption sets a property of a schedule. Every [Option] is also a PeriodicOption, for the
 // tasks that the schedule enqueues, except the options that name a moment, an id or a unique key.
 type PeriodicOption interface {
 	declare(d *scheduleTerms)
@@ -106,9 +106,9 @@ func Jitter(d time.Duration) PeriodicOption {
 	return periodicOption(func(t *scheduleTerms) { t.jitter = &d })
 }
 
-// SkipMissed leaves out the ticks that were missed: those that were not made within five seconds, because
-// no runner lived or because the runners were late, and all but the last of several that are due. The
-// runner logs them. Without it, one task makes up for all of them.
+// SkipMissed leaves out the ticks that were missed: the ticks that were not made within five seconds, because
+// no runner lived or because the runners were late, and all but the last of several due ticks. The runner
+// logs them. Without it, one task makes up for all of them.
 func SkipMissed() PeriodicOption {
 	return periodicOption(func(d *scheduleTerms) {
 		d.catchUp = schedule.SkipMissed

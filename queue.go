@@ -10,14 +10,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Queue gives access to the tasks of one queue. [Client.Queue] makes it.
+// Queue is a handle on one queue and its tasks. [Client.Queue] makes it.
 type Queue struct {
 	client *Client
 	name   string
 }
 
 // Queue returns the queue with a name; its methods refuse an invalid name before any I/O. Methods
-// that read work even where the queue does not exist.
+// that read work even if the queue does not exist.
 func (c *Client) Queue(name string) *Queue { return &Queue{client: c, name: name} }
 
 // Queues lists the names of all queues that begin with prefix, sorted, except for midge's own
@@ -56,7 +56,7 @@ func (q *Queue) Create(ctx context.Context) error {
 }
 
 // Pause stops runners from claiming tasks of the queue until [Queue.Resume]. Running tasks go on,
-// and tasks can still be enqueued. It returns [ErrNotFound] where there is no such queue; see
+// and tasks can still be enqueued. It returns [ErrNotFound] if there is no such queue; see
 // [Queue.Create].
 func (q *Queue) Pause(ctx context.Context) error {
 	return q.wrap("pause", q.pause(ctx, storage.Settings{Pause: &storage.Pause{On: true}}))
@@ -71,7 +71,7 @@ func (q *Queue) PauseFor(ctx context.Context, d time.Duration) error {
 	return q.wrap("pause", err)
 }
 
-// Resume ends a pause. It returns [ErrNotFound] where there is no such queue.
+// Resume ends a pause. It returns [ErrNotFound] if there is no such queue.
 func (q *Queue) Resume(ctx context.Context) error {
 	return q.wrap("resume", q.pause(ctx, storage.Settings{Pause: new(storage.Pause)}))
 }
@@ -119,7 +119,7 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 }
 
 // Stats returns the numbers of tasks by state and the totals of the named queues, in that order, or
-// of all queues of [Client.Queues] where none is named. A queue that does not exist has zeros.
+// of all queues of [Client.Queues] if none is named. A queue that does not exist has zeros.
 func (c *Client) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
 	for _, name := range queues {
 		if err := storage.CheckName("queue name", name); err != nil {
@@ -198,7 +198,7 @@ func (q *Queue) RequeueAll(
 }
 
 // CancelAll cancels the tasks in a state that match accepts, and returns how many are cancelled or,
-// where they run, about to be. A nil match accepts all tasks. state is any but completed and dead.
+// if they run, about to be. A nil match accepts all tasks. state is any but completed and dead.
 func (q *Queue) CancelAll(
 	ctx context.Context, state State, match func(Task) bool,
 ) (int, error) {
@@ -222,8 +222,8 @@ func (q *Queue) DeleteAll(
 }
 
 // Remove deletes all tasks and schedules of the queue and then the queue itself, with its totals.
-// It returns [ErrNotEmpty] where a task runs, before it deletes anything, or where a task starts or
-// new tasks keep coming meanwhile; a *[storage.NotEmptyError] tells which.
+// It returns [ErrNotEmpty] if a task runs, before it deletes anything, or if a task starts or
+// new tasks keep coming meanwhile; a *[storage.NotEmptyError] names the cause.
 func (q *Queue) Remove(ctx context.Context) error {
 	if err := q.checkOwn(); err != nil {
 		return q.wrap("remove", err)
@@ -232,8 +232,8 @@ func (q *Queue) Remove(ctx context.Context) error {
 	return q.wrap("remove", err)
 }
 
-// all calls do for the tasks in a state. may says which states permit the action; done is its past
-// participle, for the error.
+// all calls do for the tasks in a state. may reports whether a state permits the action; done is
+// its past participle, for the error.
 func (q *Queue) all(
 	action string, state State, done string, may func(State) bool, do func() (int, error),
 ) (int, error) {

@@ -12,8 +12,8 @@ import (
 // RawJob is a job whose parameters are not decoded; see [HandleRaw].
 type RawJob struct {
 	Kind string
-	// Encoding is the encoding of Payload, such as [MessagePack]. It may be one that midge does not know, if
-	// another program enqueued the task.
+	// Encoding is the encoding of Payload, such as [MessagePack]. It may be an encoding that midge does not
+	// know, if another program enqueued the task.
 	Encoding Encoding
 	// Payload holds the parameters as they are stored. It must not be changed.
 	Payload []byte
@@ -21,7 +21,7 @@ type RawJob struct {
 
 // JSON returns the parameters as JSON without white space, whatever their encoding. Integers keep all their
 // digits, and bytes become an object with their base64 text, as in {"$bytes":"AAEC"}. A job that returns
-// the error for damaged parameters, or for an unknown encoding, is put off as one whose parameters do not
+// the error for damaged parameters, or for an unknown encoding, is put off as a job whose parameters do not
 // fit its type.
 func (j RawJob) JSON() ([]byte, error) {
 	text, err := payload.JSON(string(j.Encoding), j.Payload)
@@ -36,8 +36,8 @@ func (j RawJob) JSON() ([]byte, error) {
 // may call all functions of running jobs, such as [SetResult], [Step] and [FollowUp], and RunInfo.Job is a
 // pointer to its RawJob.
 //
-// A kind declares no queue: RunnerConfig.Queues must list the queues if they are others than the default
-// one. The backoff is the runner's, and so is the timeout of tasks that were enqueued without one.
+// A kind declares no queue: RunnerConfig.Queues must list the queues unless they are the default queue alone.
+// The backoff is the runner's, and so is the timeout of tasks that were enqueued without one.
 //
 // HandleRaw returns an *[InvalidError] for an invalid kind, a nil function, and a kind that is registered
 // already, and [ErrRunning] once the runner has been started.

@@ -20,7 +20,7 @@ import (
 // These errors are causes of the end of a job's context, as context.Cause returns them.
 var (
 	// ErrShutdown means that the runner stops and the grace period is over. The task is released
-	// without counting a retry, unless the job returns nil. [Runner.Start] returns it where
+	// without counting a retry, unless the job returns nil. [Runner.Start] returns it if
 	// [Runner.Shutdown] was called before the runner had started.
 	ErrShutdown = runner.ErrShutdown
 	// ErrTimeout means that the job ran longer than its timeout. The attempt has failed, unless the
@@ -84,8 +84,8 @@ func (j *jobs) Run(ctx context.Context, a *runner.Attempt) (err error) {
 	return run(ctx)
 }
 
-// call runs the job without the middleware. Its error also tells the middleware what ended the
-// context of the job.
+// call runs the job without the middleware. Its error also names, for the middleware, the cause
+// that ended the context of the job.
 func (h *handler) call(ctx context.Context, a *runner.Attempt, unfit error) error {
 	if unfit != nil {
 		return unfit
@@ -99,8 +99,8 @@ func (h *handler) call(ctx context.Context, a *runner.Attempt, unfit error) erro
 	return err
 }
 
-// fit decodes the job of an attempt, or returns why it cannot. A panic of a decoding method counts
-// as a panic of the job.
+// fit decodes the job of an attempt, or returns the reason why it cannot. A panic of a decoding
+// method counts as a panic of the job.
 func (h *handler) fit(a *runner.Attempt) (err error) {
 	defer recovered(&err)
 	a.Job, err = h.decode(a.Encoding, a.Payload)
@@ -137,8 +137,8 @@ func recovered(err *error) {
 	}
 }
 
-// Judge interprets an error of a job. If a method of the error panics, as one on a nil pointer in
-// an interface does, that is a panic of the job. What the attempt owes holds all the same.
+// Judge interprets an error of a job. If a method of the error panics, as a method on a nil pointer
+// in an interface does, that is a panic of the job. The end that the attempt owes holds all the same.
 func (j *jobs) Judge(err error) runner.Judgement { return judge(err) }
 
 func judge(err error) (asked runner.Judgement) {
@@ -150,7 +150,7 @@ func judge(err error) (asked runner.Judgement) {
 	return verdictOf(err)
 }
 
-// DefaultBackoff returns the delay before a retry where no backoff tells one.
+// DefaultBackoff returns the delay before a retry if no backoff returns one.
 func (j *jobs) DefaultBackoff(retry int) time.Duration { return Geometric{}.Delay(retry) }
 
 // Backoff returns the delay before the retry, by the backoff recorded with the task, else the
@@ -184,7 +184,7 @@ type PanicError struct {
 	Value any
 	Stack []byte
 
-	at string // the line of code, such as "main.go:48", "" where it is not known
+	at string // the line of code, such as "main.go:48", "" if it is not known
 }
 
 // Error prints the value of the panic, and the line of the job's code where it happened.

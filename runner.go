@@ -64,7 +64,7 @@ type RunnerConfig struct {
 	Gates map[string]func() bool
 	// QueueLimits bounds the jobs of single queues over all runners that use the storage: how many run at
 	// once, and how many start in a span of time. [Limit.Partition] bounds each partition. The runner stores
-	// each limit before it claims the first task of the queue, and looks every third of the lease whether it is
+	// each limit before it claims the first task of the queue, and checks every third of the lease whether it is
 	// still stored. As with a schedule, the limit of a later version of the program replaces the stored one, and
 	// an earlier limit returns only if no live runner declares the later one. [Queue.SetLimit] overrides a
 	// declared limit. A limit that no program declares any more stays in force until [Queue.ClearLimit].
@@ -89,28 +89,28 @@ type RunnerConfig struct {
 	// will take: default 5 ms, at most a third of the lease; None claims nothing ahead. It matters
 	// for jobs shorter than Ahead; slower jobs are never claimed ahead.
 	Ahead time.Duration
-	// Timeout ends the context of an attempt that takes longer, where neither the job's type nor
-	// its task says anything of a timeout: default none, at least a millisecond.
+	// Timeout ends the context of an attempt that takes longer, if neither the job's type nor its task
+	// sets a timeout: default none, at least a millisecond.
 	Timeout time.Duration
 	// Backoff delays the retries of jobs whose type has no backoff. Default: that of the zero
 	// Geometric.
 	Backoff Backoff
 	// Logger gets the lines about starts, stops and attempts, without caller and stack: each line
 	// is complete in itself, and the stack of a job's panic is kept with its task. Besides its
-	// sentence a line has the field runner and, where they apply, the fields kind, queue, task (the
+	// sentence a line has the field runner and, if they apply, the fields kind, queue, task (the
 	// id), attempt, outcome and took. Without Logger and Slog, warnings and errors go to
 	// slog.Default. zap.NewNop() logs nothing. A line with which the logger panics is lost; the
 	// first one is reported to slog.Default.
 	Logger *zap.Logger
 	// Slog gets the lines instead of Logger. Its messages leave out the values of the fields:
-	// "succeeded", "failed: disk full, retry 1 of 20 in 2s at …". It is an error to give both.
+	// "succeeded", "failed: disk full, retry 1 of 20 in 2s at …". It is an error to set both.
 	Slog *slog.Logger
 	// SuccessLevel is the level of the lines about successes, for Slog too: default info. A busy
 	// runner may want zapcore.DebugLevel.
 	SuccessLevel zapcore.Level
 	// Middleware wraps each attempt; the first is the outermost.
 	Middleware []Middleware
-	// EnqueueMiddleware wraps what enqueues follow-ups and the tasks of ticks; the first is the
+	// EnqueueMiddleware wraps the enqueueing of follow-ups and of the tasks of ticks; the first is the
 	// outermost.
 	EnqueueMiddleware []EnqueueMiddleware
 	// Version names the build of this program, such as v1.4.2. Lists of runners show it, and the
@@ -155,9 +155,9 @@ type Runner struct {
 
 // Middleware wraps the run of an attempt. It calls next once, or returns without calling it: a second call
 // runs the job again within the attempt, and counts no retry. Its error is the attempt's verdict. [Current]
-// gives the task.
+// returns the information about the task.
 //
-// Where the job panics, next returns a *[PanicError]. Where the job succeeded and the middleware
+// If the job panics, next returns a *[PanicError]. If the job succeeded and the middleware
 // returns an error all the same, the task has failed: it is retried, and the job runs again. A
 // middleware whose own work must not run the job again logs its error and returns nil. A middleware
 // that adds to an error wraps it with %w, because midge recognizes [Snooze], [Throttle], [Discard],
@@ -306,7 +306,7 @@ func checkQueueConcurrency(what, queue string, n int) error {
 }
 
 // built names the build of this program as Go does: by its version, or by the first digits of its
-// revision where the version contains only these.
+// revision if the version contains only these.
 func built() string {
 	const unknown, digits = "(devel)", 12
 	info, ok := debug.ReadBuildInfo()
@@ -393,13 +393,13 @@ func (r *Runner) SetQueueConcurrency(queue string, n int) error {
 	return nil
 }
 
-// ErrGraceExceeded is returned by Run where jobs had not returned within RunnerConfig.ReturnWithin after
+// ErrGraceExceeded is returned by Run if jobs had not returned within RunnerConfig.ReturnWithin after
 // their contexts ended with the grace period. Their tasks were released, but their goroutines may still run.
 var ErrGraceExceeded = runner.ErrGraceExceeded
 
 // Run claims tasks and runs their jobs until ctx ends, and then drains. It is Start followed, when
 // ctx has ended, by a Shutdown without a bound of its own. It returns the error of Start or
-// Shutdown; if the storage is closed meanwhile, it returns earlier. Where ctx ends or Shutdown is
+// Shutdown; if the storage is closed meanwhile, it returns earlier. If ctx ends or Shutdown is
 // called before the runner has started, Run returns nil.
 func (r *Runner) Run(ctx context.Context) error {
 	switch err := r.begin(); {
@@ -416,10 +416,9 @@ func (r *Runner) Run(ctx context.Context) error {
 // Every Start that returned nil needs a [Runner.Shutdown].
 //
 // Start returns ErrRunning after an earlier call of Start or Run, and an error that wraps
-// ErrShutdown where Shutdown was called before, or is called meanwhile. Its other errors say what kept
-// the runner from starting: the storage refused or did not answer, or more than storage.MaxKinds
-// kinds are registered (an *[InvalidError]). A program that wants to wait for its storage then
-// makes a new runner.
+// ErrShutdown if Shutdown was called before, or is called meanwhile. Its other errors name the cause that
+// kept the runner from starting: the storage refused or did not answer, or more than storage.MaxKinds kinds
+// are registered (an *[InvalidError]). A program that wants to wait for its storage then makes a new runner.
 func (r *Runner) Start(ctx context.Context) error {
 	if err := r.begin(); err != nil {
 		return err
@@ -427,26 +426,26 @@ func (r *Runner) Start(ctx context.Context) error {
 	return r.actors.Start(ctx)
 }
 
-// Shutdown drains the runner. The runner claims no more tasks, gives back the tasks that it claimed
-// ahead, lets running jobs finish for the grace period, then ends their contexts with ErrShutdown,
-// and releases the remaining tasks without counting a retry. Where ctx ends before the grace
-// period, that period is over at once, and Shutdown returns within RunnerConfig.ReturnWithin and one
-// second. Further calls of Shutdown wait too, and return the same error.
+// Shutdown drains the runner. The runner claims no more tasks, releases the tasks that it claimed ahead, lets
+// running jobs finish for the grace period, then ends their contexts with ErrShutdown, and releases the
+// remaining tasks without counting a retry. If ctx ends before the grace period, that period is over at
+// once, and Shutdown returns within RunnerConfig.ReturnWithin and one second. Further calls of Shutdown wait
+// too, and return the same error.
 //
 // Shutdown returns nil after a drain, or ErrGraceExceeded. For a runner that was not started it
 // returns nil at once, and the runner never starts: a Start that is under way or follows returns an
 // error that wraps ErrShutdown, and Run returns nil. Tasks that could not be settled
-// because the storage was away run again; the log names them, the error does not. Where the storage
+// because the storage was away run again; the log names them, the error does not. If the storage
 // was closed before, the runner has stopped by itself, and the error wraps storage.ErrClosed.
 func (r *Runner) Shutdown(ctx context.Context) error { return r.actors.Shutdown(ctx) }
 
-// Healthy returns an error where a loop of the runner stands still, for example because a logger
+// Healthy returns an error if a loop of the runner stands still, for example because a logger
 // does not accept a line of the log. The process should then be started anew. It ignores the state
 // of the storage, without which all loops go on, and returns nil before the start and from the
 // drain on. It does no I/O, so that it suits a liveness probe.
 func (r *Runner) Healthy() error { return r.actors.Healthy() }
 
-// Ready returns an error where the runner claims no tasks now: it is not started yet, drains, or
+// Ready returns an error if the runner claims no tasks now: it is not started yet, drains, or
 // has stopped; the last call found the storage away, or no heartbeat was acknowledged for the time
 // of a lease (an [ErrUnavailable]); the storage is full, so that nothing can be enqueued (an [ErrFull]), of
 // which the runner asks it with every third heartbeat; or it is not Healthy. It does no I/O, so that it
@@ -470,7 +469,7 @@ func (r *Runner) step(ctx context.Context, want storage.Ref) (runner.Step, error
 }
 
 // begin marks the runner as started, and logs the jobs and schedules that will not run here. It
-// returns an ErrShutdown, and marks nothing, where Shutdown was called before.
+// returns an ErrShutdown, and marks nothing, if Shutdown was called before.
 func (r *Runner) begin() error {
 	if err := r.actors.MayStart(); err != nil {
 		return err

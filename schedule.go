@@ -17,8 +17,8 @@ type ScheduleInfo struct {
 	Task
 	// Name is the name of the schedule within its queue.
 	Name string
-	// Declared holds the schedule's text, zone and policies, and says whether it is paused, and
-	// whether it is kept: set by [Queue.SetSchedule] and declared by no program.
+	// Declared holds the schedule's text, zone and policies, whether it is paused, and whether it is
+	// kept: set by [Queue.SetSchedule] and declared by no program.
 	Declared storage.Declaration
 	// Damaged means that Declared could not be read. The schedule stands still until a runner
 	// declares it anew, or until it is removed.
@@ -62,11 +62,10 @@ func (q *Queue) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
 // are those of [Runner.Periodic], except Named and To.
 //
 // A kept schedule of the same name is replaced: the new one keeps the last tick and the pause. If the
-// moments are the same, no tick is lost; otherwise the first tick is the first one after now. To set the
-// same again undoes an edit of the stored schedule, and else writes nothing. Once SetSchedule has returned
-// nil, no tick of the former one is made.
-// It returns an [ErrExists] if a program has declared a schedule of that name, even if none does
-// now.
+// moments are the same, no tick is lost; otherwise the first tick is the first one after now. Setting the
+// same schedule again undoes an edit of the stored schedule, and otherwise writes nothing. Once SetSchedule
+// has returned nil, no tick of the former schedule is made. It returns an [ErrExists] if a program has
+// declared a schedule of that name, even if no program declares it now.
 func (q *Queue) SetSchedule(
 	ctx context.Context, name string, s Schedule, job any, opts ...PeriodicOption,
 ) error {
@@ -153,7 +152,7 @@ func (q *Queue) RunSchedule(ctx context.Context, name string) (Ref, error) {
 }
 
 // RemoveSchedule removes a schedule; the tasks that it enqueued stay. Once it has returned nil, no tick
-// of the schedule is made any more, but a runner that declares it stores it again when it next looks;
+// of the schedule is made any more, but a runner that declares it stores it again at its next check;
 // see [Runner.Periodic]. RemoveSchedule returns [ErrNotFound] if there is no such schedule.
 func (q *Queue) RemoveSchedule(ctx context.Context, name string) error {
 	if err := q.checkSchedule(name); err != nil {

@@ -39,11 +39,11 @@ type StepInfo struct {
 // and [SetResult] outside of f: with the context of f they return an *[InvalidError], because a later
 // attempt, which does not call f, would complete the task without them.
 //
-// Once the context has ended, no step begins, and Step returns the cause; a function that runs then is
-// still stored when it returns nil.
+// Once the context has ended, no step begins, and Step returns the cause; the result of a function that runs
+// then is still stored if the function returns nil.
 //
 // Step returns the result as it is stored: a value that would not come back as it was is an
-// *[InvalidError], as [Encoding] says. An error of f is returned as it is. Nothing is stored then, and
+// *[InvalidError], as [Encoding] describes. An error of f is returned as it is. Nothing is stored then, and
 // the job usually returns the error, so that the attempt fails.
 //
 // If the steps cannot be read, or f was called and its result is not stored, a job that returns nil has

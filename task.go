@@ -33,8 +33,8 @@ const (
 	Pending   = storage.Pending   // claimed by a runner
 	Scheduled = storage.Scheduled // waits for its moment, or snoozed
 	Retry     = storage.Retry     // failed, waits for its next attempt
-	Completed = storage.Completed // completed, kept as its Keep says
-	Cancelled = storage.Cancelled // cancelled, kept as its Keep says
+	Completed = storage.Completed // completed, kept for the time of its Keep
+	Cancelled = storage.Cancelled // cancelled, kept for the time of its Keep
 	Dead      = storage.Dead      // out of retries, or refused; kept for long
 )
 
@@ -62,12 +62,13 @@ func (c *Client) Task(ctx context.Context, ref Ref) (Task, error) {
 	return t, ofTask(err, "read task", ref)
 }
 
-// Verdict says why a task is in its state. Its Cause is one of the constants of package storage
-// whose names begin with Cause. A Verdict prints as a sentence.
+// Verdict is the reason why a task is in its state. Its Cause is one of the constants of package
+// storage whose names begin with Cause. A Verdict prints as a sentence.
 type Verdict = storage.Verdict
 
-// Why says why a task does not run, or where it runs. It returns the first cause that holds, in the
-// order of [storage.Causes]. It reads and changes nothing. Errors: [ErrNotFound]; [ErrDamaged].
+// Why returns the reason why a task does not run, or where it runs. This is the first cause that
+// holds, in the order of [storage.Causes]. Why only reads, and changes nothing. Errors:
+// [ErrNotFound]; [ErrDamaged].
 func (c *Client) Why(ctx context.Context, ref Ref) (Verdict, error) {
 	if err := storage.CheckRef(ref); err != nil {
 		return Verdict{}, ofTask(err, "why", ref)
@@ -79,10 +80,10 @@ func (c *Client) Why(ctx context.Context, ref Ref) (Verdict, error) {
 	return v, ofTask(err, "why", ref)
 }
 
-// Cancel cancels a task and returns its new state: Cancelled, or Pending where it is running and
+// Cancel cancels a task and returns its new state: Cancelled, or Pending if it is running and
 // the context of its job is about to end. A running job that returns nil all the same completes the
 // task. Errors: a *[DependencyError] that names the state of a task that has ended otherwise, or
-// Pending where, on PostgreSQL, a transaction such as that of [CompleteWith] keeps the task locked for
+// Pending if, on PostgreSQL, a transaction such as that of [CompleteWith] keeps the task locked for
 // longer than about three seconds; [ErrNotFound].
 func (c *Client) Cancel(ctx context.Context, ref Ref) (State, error) {
 	if err := checkRef(ref); err != nil {
@@ -115,8 +116,8 @@ func (c *Client) Requeue(ctx context.Context, ref Ref, opts ...RequeueOption) er
 	return ofTask(c.session.Requeue(ctx, ref, opts...), "requeue", ref)
 }
 
-// RequeueOption says how [Client.Requeue] and [Queue.RequeueAll] requeue tasks. [FromStart] is the
-// only option.
+// RequeueOption decides how [Client.Requeue] and [Queue.RequeueAll] requeue tasks. [FromStart] is
+// the only option.
 type RequeueOption = storage.RequeueOption
 
 // FromStart makes a requeue forget the finished steps, the checkpoint and the progress of a task, so
@@ -132,7 +133,7 @@ func checkRequeue(opts []RequeueOption) error {
 	return nil
 }
 
-// Delete deletes a task that is not running. Errors: [ErrNotFound]; a *[DependencyError] where it
+// Delete deletes a task that is not running. Errors: [ErrNotFound]; a *[DependencyError] if it
 // runs.
 func (c *Client) Delete(ctx context.Context, ref Ref) error {
 	if err := checkRef(ref); err != nil {
@@ -145,7 +146,7 @@ func (c *Client) Delete(ctx context.Context, ref Ref) error {
 // [Priority], [Partition], [Cost], [In], [At], [Header], [Deadline] and [To]; the others are fixed when a
 // task is enqueued. A waiting task that gets a priority or another partition joins the end of its
 // new line. To moves the task to another queue and is refused beside In and At. Errors:
-// [ErrNotFound]; a *[DependencyError] that names the task's state where it runs or has ended.
+// [ErrNotFound]; a *[DependencyError] that names the task's state if it runs or has ended.
 func (c *Client) Change(ctx context.Context, ref Ref, opts ...Option) error {
 	return c.change(ctx, ref, nil, opts)
 }
@@ -185,9 +186,9 @@ type replacement struct {
 	job        any
 	encoding   string // that of the kind, or that of the payload
 	payload    []byte // nil until in has encoded it
-	// partition is the one that the job names, nil if its type has no method Partition.
+	// partition is the partition that the job names, nil if its type has no method Partition.
 	partition *string
-	// cost is the one that the job names, nil if its type has no method Cost.
+	// cost is the cost that the job names, nil if its type has no method Cost.
 	cost *storage.Cost
 }
 
@@ -281,7 +282,7 @@ func checkLimits(maxPayload int, ref Ref, ch storage.Change) error {
 	return storage.CheckTxs(limits, []storage.Tx{{Changes: []storage.Change{ch}}})
 }
 
-// change returns what the options of a call change in an existing task.
+// change returns the changes that the options of a call make in an existing task.
 func (c *call) change(t Task, r *replacement) storage.Change {
 	ch := storage.Change{Priority: c.priority, Delay: c.delay, At: c.at}
 	if c.queue != nil {
@@ -316,11 +317,11 @@ const (
 )
 
 // Await waits until a task has ended and decodes its result into result, a pointer. With a nil
-// result it only waits. The result is the value that the job gave to [SetResult]. A task that is
+// result it only waits. The result is the value that the job passed to [SetResult]. A task that is
 // kept [UntilRead] is deleted once Await has decoded its result.
 //
-// Await returns a *[DeadError], [ErrCancelled] or [ErrNoResult]; [ErrNotKept] where it had seen the
-// task alive and the task is gone; [ErrNotFound] where it never saw the task, which never existed
+// Await returns a *[DeadError], [ErrCancelled] or [ErrNoResult]; [ErrNotKept] if it had seen the
+// task alive and the task is gone; [ErrNotFound] if it never saw the task, which never existed
 // or had ended and was not kept; [ErrDamaged]; or the cause of ctx's end. A result that does not
 // fit the type of result is an error that names both and leaves the task as it is. Await waits
 // while the storage is away. The storage does not notify Await: it reads the task after 20 ms, then
@@ -420,7 +421,7 @@ func (c *Client) taken(ctx context.Context, t Task, result any) error {
 // for code that inspects tasks, such as the match functions of [Queue.RequeueAll] or a page for
 // operators. job is a pointer to the job's type; a struct of another kind is an *[InvalidError]. A
 // pointer to a value that is not a struct, such as a map, accepts the parameters of any kind. The
-// error says what does not fit and quotes nothing of the payload.
+// error names the part that does not fit and quotes nothing of the payload.
 func Decode(t Task, job any) error {
 	err := checkPointer(job)
 	if err == nil {
@@ -454,7 +455,7 @@ func errOtherKind(kinds []string, t Task) error {
 }
 
 // DecodeResult decodes the result of a task that [Client.Task] returned into v, a pointer. It is
-// for callers that do not use [Client.Await]. It returns [ErrNoResult] where there is no result.
+// for callers that do not use [Client.Await]. It returns [ErrNoResult] if there is no result.
 func DecodeResult(t Task, v any) error {
 	err := checkPointer(v)
 	switch {
@@ -470,7 +471,7 @@ func DecodeResult(t Task, v any) error {
 }
 
 // DecodeProgress decodes the progress of a task that [Client.Task] returned into v, a pointer. It
-// returns [ErrNoResult], and leaves v as it is, where the job has stored no progress yet or the
+// returns [ErrNoResult], and leaves v as it is, if the job has stored no progress yet or the
 // task was listed without it.
 func DecodeProgress(t Task, v any) error {
 	err := checkPointer(v)
@@ -485,7 +486,7 @@ func DecodeProgress(t Task, v any) error {
 }
 
 // DecodeCheckpoint decodes the checkpoint of a task that [Client.Task] returned into v, a pointer.
-// It returns [ErrNoResult], and leaves v as it is, where the job has stored no checkpoint yet or
+// It returns [ErrNoResult], and leaves v as it is, if the job has stored no checkpoint yet or
 // the task was listed without it. Within a job, [LoadCheckpoint] does this for the running task.
 func DecodeCheckpoint(t Task, v any) error {
 	err := checkPointer(v)

@@ -40,7 +40,7 @@ type Unique struct {
 	Refuse bool
 }
 
-// check returns an *InvalidError where u does not suit the job type.
+// check returns an *InvalidError if u does not suit the job type.
 func (u Unique) check(d *definition) error {
 	if err := checkSpan("Unique.For", u.For, "0"); err != nil {
 		return err
