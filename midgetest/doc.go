@@ -11,6 +11,6 @@
 //	// A week of retries and schedules in milliseconds:
 //	all := k.Until(7 * 24 * time.Hour)
 //
-// Each failure stops the given test at once, by its Fatalf, and says what was there instead.
+// Each failure stops the given test at once, by its Fatalf, and names what was there instead.
 // docs/testing.md of the repository explains a test step by step.
 package midgetest

@@ -24,10 +24,10 @@ type Enqueued[J any] struct {
 }
 
 // RequireEnqueued returns the one task with a job of type J that matches. It fails the test at once
-// where there is none, or more than one. With [Times] it requires that number of tasks and returns
+// if there is none, or more than one. With [Times] it requires that number of tasks and returns
 // the first of them. The failure lists what was enqueued instead.
 //
-// It looks at the tasks of all queues that have not ended: tasks that wait, are scheduled, wait for
+// It reads the tasks of all queues that have not ended: tasks that wait, are scheduled, wait for
 // a retry or run. A client made by [midge.Client.With] also sees the tasks that the open
 // transaction has enqueued, on PostgreSQL and SQLite.
 func RequireEnqueued[J any](t testing.TB, client *midge.Client, matches ...Match) Enqueued[J] {
@@ -58,7 +58,7 @@ func RequireJob[J any](t testing.TB, client *midge.Client, job J, matches ...Mat
 	return RequireEnqueued[J](t, client, append([]Match{Params(job)}, matches...)...)
 }
 
-// RequireNone fails the test at once where a task with a job of type J matches; see
+// RequireNone fails the test at once if a task with a job of type J matches; see
 // [RequireEnqueued]. The failure lists what was enqueued.
 func RequireNone[J any](t testing.TB, client *midge.Client, matches ...Match) {
 	t.Helper()
@@ -75,15 +75,15 @@ func All[J any](t testing.TB, client *midge.Client, matches ...Match) []Enqueued
 	return found[J](searchOf[J](t, client, matches))
 }
 
-// Match selects tasks. Where several are given, a task must match them all.
+// Match selects tasks. If several are given, a task must match them all.
 type Match struct {
 	text   string
-	typ    reflect.Type // of the jobs that it looks at; nil for any
+	typ    reflect.Type // of the jobs that it can match; nil for any
 	counts bool         // times is set
 	times  int
 	err    error                           // an invalid argument
-	read   func(ctx context.Context) Match // returns the actual match; nil where this is it
-	// why returns what differs, "" where the task matches.
+	read   func(ctx context.Context) Match // returns the actual match; nil if this is it
+	// why returns what differs, "" if the task matches.
 	why func(t *midge.Task, job any) string
 }
 
@@ -134,7 +134,7 @@ func Times(n int) Match {
 	return m
 }
 
-// search holds what a call of this package looks for, and the tasks that it looks at.
+// search holds the matches that a call of this package searches for, and the tasks that it searches.
 type search struct {
 	name    string // of the job's type
 	matches []Match
@@ -145,7 +145,7 @@ type search struct {
 type seen struct {
 	midge.Task
 
-	job    any // nil where it is of another type, or does not fit
+	job    any // nil if it is of another type, or does not fit
 	differ string
 }
 
@@ -224,7 +224,7 @@ func live(ctx context.Context, client *midge.Client) ([]midge.Task, error) {
 	return all, nil
 }
 
-// differs returns how a task differs, "" where it matches.
+// differs returns how a task differs, "" if it matches.
 func (s *search) differs(t *midge.Task, job any) string {
 	for _, m := range s.matches {
 		if m.why == nil {
@@ -248,7 +248,7 @@ func found[J any](s *search) []Enqueued[J] {
 	return all
 }
 
-// wanted describes what is looked for.
+// wanted describes the tasks that are searched for.
 func (s *search) wanted(times int) string {
 	text := fmt.Sprintf("%d tasks of %s", times, s.name)
 	switch times {
@@ -273,8 +273,8 @@ const (
 	parametersMost = 300 // bytes
 )
 
-// listing lists what was enqueued: first the tasks that match, then those of the type, then the
-// others.
+// listing lists what was enqueued: first the tasks that match, then the other tasks of the type,
+// then the rest.
 func (s *search) listing() string {
 	if len(s.tasks) == 0 {
 		return "; nothing was enqueued that has not ended"

@@ -25,8 +25,8 @@ import (
 const updateVariable = "MIDGETEST_UPDATE"
 
 // Golden compares the jobs that register registers with a file in the application's repository,
-// such as testdata/jobs.json. It fails the test at once where a deploy of these jobs could not read
-// the tasks that wait: where a kind is gone and is no alias of another, or where a field of its
+// such as testdata/jobs.json. It fails the test at once if a deploy of these jobs could not read
+// the tasks that wait: if a kind is gone and is no alias of another, or if a field of its
 // parameters was renamed, removed or given a type that cannot hold its values. The failure names
 // each problem. It also warns of a field that this program reads by the tag `midge:"was=old"`: the
 // program before it runs new tasks with the field empty, unless the field keeps its stored name.
@@ -38,9 +38,9 @@ const updateVariable = "MIDGETEST_UPDATE"
 // compared as a whole.
 //
 // The names of steps and the types of their results stand in the code of a job only. Given the
-// attempts of a test, Golden also compares the steps that are stored after them: it fails if a
-// step is done no more under its name, so that tasks which have finished it may do it again, or if
-// a field of its result is gone or has another type.
+// attempts of a test, Golden also compares the steps that are stored after them: it fails if a step
+// no longer exists under its name, so that tasks that have finished it may do it again, or if a
+// field of its result is gone or has another type.
 func Golden(t testing.TB, path string, register func(*midge.Runner) error, worked ...Worked) {
 	t.Helper()
 	kinds, steps := kindsOf(t, register), stepsOf(t, worked)
@@ -87,7 +87,7 @@ type goldenKind struct {
 	Steps    goldenSteps       `json:"steps,omitempty"`
 }
 
-// goldenSteps says what the result of each step holds: by the name of the step, what each field holds, by
+// goldenSteps is the content of the result of each step: by the name of the step, what each field holds, by
 // its path. The path of the whole result is "".
 type goldenSteps map[string]map[string]string
 
@@ -141,7 +141,7 @@ func otherSteps(was golden, now map[string]goldenSteps) (bad []string) {
 	return bad
 }
 
-// listingStore is a storage through which a runner tells its registered types.
+// listingStore is a storage to which a runner lists its registered types.
 type listingStore struct {
 	storage.Storage
 
@@ -235,7 +235,7 @@ func describe(kinds map[string]runner.JobType, steps map[string]goldenSteps, was
 	return now, nil
 }
 
-// unreadable returns what the current types cannot read of the file.
+// unreadable returns the parts of the file that the current types cannot read.
 func unreadable(was golden, kinds map[string]runner.JobType) (bad []string) {
 	for _, kind := range slices.Sorted(maps.Keys(was)) {
 		one := was[kind]
@@ -265,7 +265,7 @@ func unreadable(was golden, kinds map[string]runner.JobType) (bad []string) {
 }
 
 // warning warns of fields that the current types read under their earlier names, and store under other
-// ones. It is empty where there are none.
+// ones. It is empty if there are none.
 func warning(was, now golden, kinds map[string]runner.JobType) string {
 	var text strings.Builder
 	for _, kind := range slices.Sorted(maps.Keys(was)) {

@@ -70,7 +70,7 @@ type Worked struct {
 	t testing.TB
 }
 
-// New returns a kit. It fails the test at once where the configuration is invalid.
+// New returns a kit. It fails the test at once if the configuration is invalid.
 func New(t testing.TB, cfg Config) *Kit {
 	t.Helper()
 	k := &Kit{t: t, inBubble: inBubble()}
@@ -122,7 +122,7 @@ func (k *Kit) configure(cfg *midge.RunnerConfig) {
 	cfg.Middleware = append([]midge.Middleware{k.store.commits}, cfg.Middleware...)
 }
 
-// testLog writes lines to the log of a test, which shows them where the test fails.
+// testLog writes lines to the log of a test, which shows them if the test fails.
 type testLog struct{ t testing.TB }
 
 func (l testLog) Write(line []byte) (int, error) {
@@ -139,7 +139,7 @@ func withoutTime(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// check fails the test at once where err is not nil.
+// check fails the test at once if err is not nil.
 func (k *Kit) check(err error) {
 	k.t.Helper()
 	if err != nil {
@@ -155,7 +155,7 @@ func (k *Kit) Now() time.Time { return k.store.Clock() }
 
 // Work enqueues a job and makes one attempt of its task, whether the task is due or not. It uses
 // the code of a runner, with its middleware, timeout and backoff, and with a context in which all
-// of midge's functions for jobs work. Tasks that wait before it keep their places. Where an equal
+// of midge's functions for jobs work. Tasks that wait before it keep their places. If an equal
 // task exists, by its unique key or id, Work makes an attempt of that task.
 //
 // [midge.CompleteWith] does not touch the transaction: the task is completed when the job returns
@@ -230,8 +230,8 @@ func (k *Kit) Drain() []Worked {
 }
 
 // Until makes attempts of all tasks that are due now or fall due within d, each at its moment, and
-// returns how each attempt ended. Afterwards the clock shows d more. A [midge.Sleep] of a job, a pause,
-// and a rest after a [midge.Throttle], that ends within d is over.
+// returns how each attempt ended. Afterwards the clock is d later. A [midge.Sleep] of a job, a pause, or a
+// rest after a [midge.Throttle] that ends within d is then over.
 //
 // It fails the test at once after 10,000 attempts at one moment.
 func (k *Kit) Until(d time.Duration) []Worked {
@@ -283,22 +283,22 @@ func (k *Kit) forward(d time.Duration) {
 	k.store.forward(ctx, d)
 }
 
-// Result decodes what the job gave to [midge.SetResult] into v, a pointer. It fails the test at
-// once where there is no result, or the result does not fit.
+// Result decodes the value that the job passed to [midge.SetResult] into v, a pointer. It fails the
+// test at once if there is no result, or the result does not fit.
 func (w Worked) Result(v any) {
 	w.t.Helper()
 	w.decoded("result", midge.DecodeResult(w.Task, v))
 }
 
 // Progress decodes the last progress of the task into v, a pointer; see [midge.Progress]. It fails
-// the test at once where there is none, or it does not fit.
+// the test at once if there is none, or it does not fit.
 func (w Worked) Progress(v any) {
 	w.t.Helper()
 	w.decoded("progress", midge.DecodeProgress(w.Task, v))
 }
 
 // Checkpoint decodes the last checkpoint of the task into v, a pointer; see [midge.Checkpoint]. It
-// fails the test at once where there is none, or it does not fit.
+// fails the test at once if there is none, or it does not fit.
 func (w Worked) Checkpoint(v any) {
 	w.t.Helper()
 	w.decoded("checkpoint", midge.DecodeCheckpoint(w.Task, v))

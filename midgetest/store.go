@@ -21,7 +21,7 @@ type kitStore struct {
 	start time.Time
 
 	mu     sync.Mutex // guards the fields below
-	at     time.Time  // what the clock shows; zero where it is that of a bubble
+	at     time.Time  // what the clock shows; zero if it is that of a bubble
 	seen   time.Time  // in a bubble: the time of the previous call
 	stored map[storage.Ref]*stored
 	called map[storage.Ref][]string   // steps that the current attempt of a task has called
@@ -41,7 +41,7 @@ var (
 	_ codec.Verifier  = (*kitStore)(nil)
 )
 
-// Verify decodes a job that is enqueued, encodes it again, and fails the test where the result
+// Verify decodes a job that is enqueued, encodes it again, and fails the test if the result
 // differs, so that the job would not run with its own parameters.
 func (s *kitStore) Verify(p codec.Parameters, encoding string, payload []byte) {
 	again, err := p.Again(encoding, payload)
@@ -68,7 +68,7 @@ func inBubble() (in bool) {
 	return true
 }
 
-// Clock returns the time of the storage, which lines of the log tell too.
+// Clock returns the time of the storage, which lines of the log have too.
 func (s *kitStore) Clock() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,7 +203,7 @@ func (s *kitStore) worked(e midge.Ended) Worked {
 	return w
 }
 
-// Within replaces the transaction that a job gives to CompleteWith, which belongs to another
+// Within replaces the transaction that a job passes to CompleteWith, which belongs to another
 // storage. The task is completed here once the job has returned nil.
 func (s *kitStore) Within(storage.Applier) storage.Applier { return kitTx{s} }
 

@@ -23,7 +23,7 @@ import (
 //	midgetest.With(midge.To("mail"), midge.In(time.Hour), midge.Header("tenant", "7"))
 //
 // [midge.In] and [midge.At] match a task that is still scheduled for that moment, and In(0) a task
-// that is due now. A [midge.Unique] matches where its key is the task's own unique key.
+// that is due now. A [midge.Unique] matches if its key is the task's own unique key.
 func With(opts ...midge.Option) Match {
 	return Match{read: func(ctx context.Context) Match { return readOptions(ctx, opts) }}
 }
@@ -60,14 +60,14 @@ func readOptions(ctx context.Context, opts []midge.Option) Match {
 	}
 }
 
-// saying is one value that options set.
+// saying is a value that options set.
 type saying struct {
 	text string
-	got  func(t *midge.Task) string // what a task has instead; "" where it has the same
+	got  func(t *midge.Task) string // what a task has instead; "" if it has the same
 }
 
 // The values that options set are found by enqueueing with them, for two types whose own options
-// differ in everything. Where both inserts have the same value, the options have set it.
+// differ in everything. If both inserts have the same value, the options have set it.
 type (
 	probeA struct{}
 	probeB struct{}
@@ -178,7 +178,7 @@ func common() (names []string) {
 	return names
 }
 
-// dueSaying says when a task is due.
+// dueSaying returns the moment that the options set, at which a task is due.
 func dueSaying(in *storage.Insert) saying {
 	text, now := fmt.Sprintf("due in %v", in.Delay), in.At.IsZero() && in.Delay == 0
 	if !in.At.IsZero() {
@@ -199,8 +199,8 @@ func dueSaying(in *storage.Insert) saying {
 	}}
 }
 
-// uniqueDiffers returns how a task's unique key differs from the one that options give to its job;
-// "" where it does not.
+// uniqueDiffers returns how a task's unique key differs from the key that options set for its job;
+// "" if it does not.
 func uniqueDiffers(ctx context.Context, t *midge.Task, job any, uniques []midge.Option) string {
 	if len(uniques) == 0 {
 		return ""
@@ -217,7 +217,7 @@ func uniqueDiffers(ctx context.Context, t *midge.Task, job any, uniques []midge.
 	return ""
 }
 
-// insertOf returns the insert that enqueueing a job would give to the storage.
+// insertOf returns the insert that enqueueing a job would send to the storage.
 func insertOf(ctx context.Context, job any, opts []midge.Option) (storage.Insert, error) {
 	store, err := memory.Open(memory.Config{})
 	if err != nil {

@@ -18,7 +18,7 @@ const parts = 10
 // errData is the error of a file that no other attempt could compress.
 var errData = errors.New("it is not UTF-8")
 
-// exitCode returns the exit code for an error: 65 says that a retry is useless.
+// exitCode returns the exit code for an error: 65 means that a retry is useless.
 func exitCode(err error) int {
 	if errors.Is(err, errData) {
 		return 65

@@ -4,7 +4,7 @@
 // itself, started with the word "compress", so that the example needs nothing but Go.
 //
 // You will see eight files compressed, two at a time, and the progress of each. The last file is not
-// readable as text. The program says so with exit code 65, and its task is dead without a retry.
+// readable as text. The program reports that with exit code 65, and its task is dead without a retry.
 //
 //	go run ./examples/encode
 //	go run ./examples/encode -dashboard 127.0.0.1:8383 -pace 1s
@@ -42,7 +42,7 @@ type Compress struct {
 	Pace     time.Duration // time per part of the file, so that there is something to see
 }
 
-// Options keeps the completed tasks for those who look at them.
+// Options keeps the completed tasks for people who look at them.
 func (Compress) Options() midge.Options {
 	return midge.Options{Queue: queue, Retries: 3, Keep: midge.Keep{For: time.Minute}}
 }

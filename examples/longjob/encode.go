@@ -102,7 +102,7 @@ func follow(ctx context.Context, frames io.Reader, at progress) (err error) {
 	return err
 }
 
-// death returns an error that says how a child died: by a signal, or with an exit
+// death returns an error that describes how a child died: by a signal, or with an exit
 // status and its last output.
 func death(ended error, complaints string) error {
 	var exit *exec.ExitError

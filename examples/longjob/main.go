@@ -5,9 +5,9 @@
 //
 // You will see three films encoded at once, watched by another goroutine. The child of
 // the second film is killed in the middle, as the kernel does when memory runs out. Its
-// job fails with an error that says so, and the retry continues at the checkpoint. The
-// third film is cancelled: the context of its job ends, and its child is killed with
-// all processes that it has started. At the end the program prints how each task ended.
+// job fails with an error that reports it, and the retry continues at the checkpoint.
+// The third film is cancelled: the context of its job ends, and its child is killed
+// with all processes that it has started. At the end the program prints how each task ended.
 //
 //	go run ./examples/longjob
 //	go run ./examples/longjob -redis redis://localhost:6379

@@ -57,7 +57,7 @@ func (ImportFile) Options() midge.Options {
 	return midge.Options{Queue: queue, Retries: 1, Backoff: midge.Constant(300 * time.Millisecond)}
 }
 
-// importFile returns the function that runs ImportFile. A closure gives a job what
+// importFile returns the function that runs ImportFile. A closure holds for a job what
 // cannot be a parameter, here whether somebody has mended the file.
 func importFile(mended *atomic.Bool) func(context.Context, ImportFile) error {
 	return func(_ context.Context, job ImportFile) error {

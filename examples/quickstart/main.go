@@ -48,7 +48,7 @@ func start() error {
 	return errors.Join(run(ctx, opened, os.Stdout), opened.Close())
 }
 
-// run starts a runner, tells the story, and stops the runner.
+// run starts a runner, runs the story, and stops the runner.
 func run(ctx context.Context, opened storage.Storage, out io.Writer) error {
 	log := logger(out)
 	client, err := midge.NewClient(opened, midge.ClientConfig{})

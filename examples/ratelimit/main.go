@@ -1,6 +1,6 @@
 // Ratelimit shows limits of partitions: each customer has a quota at a service, and a job of one customer
 // never waits for the quota of another. The storage keeps each customer below a rate and a number of jobs at
-// once, in all processes together. A job that asks for several pages costs as many starts. Where the service
+// once, in all processes together. A job that asks for several pages costs as many starts. If the service
 // refuses a call all the same, with the status 429 and the header Retry-After, the job returns
 // midge.Throttle: its task goes back uncharged, and its customer rests, while all others go on.
 //
@@ -111,7 +111,7 @@ func (f *fetcher) sync(ctx context.Context, s Sync) error {
 	return fmt.Errorf("the service answered %s", res.Status)
 }
 
-// retryAfter returns how long the service asks to wait: a second if it does not say so.
+// retryAfter returns how long the service asks to wait: a second if it names no time.
 func retryAfter(res *http.Response) time.Duration {
 	seconds, err := strconv.Atoi(res.Header.Get("Retry-After"))
 	if err != nil || seconds < 1 {

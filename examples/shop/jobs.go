@@ -33,7 +33,7 @@ func (s *shop) register(r *midge.Runner) error {
 // ChargeCard makes the bank charge the card of an order. Its result is the bank's receipt.
 type ChargeCard struct{ Order string }
 
-// Options allows only one charge of an order at a time, and gives the bank five seconds.
+// Options allows only one charge of an order at a time, and allows the bank five seconds.
 func (ChargeCard) Options() midge.Options {
 	return midge.Options{
 		Queue: "payments", Timeout: 5 * time.Second,

@@ -93,7 +93,7 @@ func launch(url string) (*process, error) {
 // kill ends the shop at once with SIGKILL, in the middle of its work.
 func (p *process) kill() error {
 	err := p.cmd.Process.Kill()
-	_ = p.cmd.Wait() // the error only says that it was killed
+	_ = p.cmd.Wait() // the error only reports that it was killed
 	return err
 }
 

@@ -62,7 +62,7 @@ func (s *story) shortDay(ctx context.Context, day int) error {
 	return s.tell(ctx, fmt.Sprintf("day %d: kill -9", day))
 }
 
-// shop orders until it gets no answer. Then the shop is dead, and only its books tell
+// shop orders until it gets no answer. Then the shop is dead, and only its books show
 // whether the last order exists. It calls answered for each answer.
 func (s *story) shop(ctx context.Context, base, customer string, answered func()) {
 	client := &http.Client{Timeout: 20 * time.Second}

@@ -15,7 +15,7 @@ const (
 	// lease is the shortest lease that a storage accepts, so that the documents of a
 	// killed mapper are soon claimed by another.
 	lease = storage.MinLease
-	// look is how often waiting workers look again without a wake-up, because an expired
+	// look is how often waiting workers check again without a wake-up, because an expired
 	// lease sends none.
 	look = lease / 4
 	// crashLimit is far above the number of crashes that the kills of this program charge.
@@ -103,12 +103,12 @@ func (c *count) claim(ctx context.Context, worker, queue string, most int) (stor
 	return claimed, nil
 }
 
-// wait returns when there may be a task in the queue, or when it is time to look again.
+// wait returns when there may be a task in the queue, or when it is time to check again.
 func (c *count) wait(ctx context.Context, queue string, since storage.Since) error {
 	bounded, cancel := context.WithTimeout(ctx, look)
 	defer cancel()
 	err := c.store.Wait(bounded, storage.WaitRequest{Queues: []string{queue}, Since: since})
-	if err != nil && bounded.Err() == nil { // no wake-ups are available: look at intervals
+	if err != nil && bounded.Err() == nil { // no wake-ups are available: check at intervals
 		<-bounded.Done()
 	}
 	return ctx.Err()

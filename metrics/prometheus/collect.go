@@ -62,7 +62,7 @@ func (m *Metrics) Describe(to chan<- *prom.Desc) {
 	m.wait.Describe(to)
 }
 
-// Collect reads the storage, and sends all metrics. Where the storage does not answer,
+// Collect reads the storage, and sends all metrics. If the storage does not answer,
 // midge_storage_up is 0, and the metrics of attempts that ended in this process are sent all the
 // same.
 func (m *Metrics) Collect(to chan<- prom.Metric) {

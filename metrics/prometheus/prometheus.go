@@ -19,7 +19,7 @@
 // Each scrape reads the storage. All processes on one storage show the same values: take the max by
 // (queue).
 //
-//	midge_storage_up                 gauge      1 where the storage answered, else 0 and nothing below
+//	midge_storage_up                 gauge      1 if the storage answered, else 0 and nothing below
 //	midge_tasks                      gauge      queue, state
 //	midge_tasks_declined             gauge      queue: tasks of kinds that a runner did not know
 //	midge_tasks_partitioned          gauge      queue: waiting tasks in the lines of partitions
@@ -79,8 +79,7 @@ const (
 type Config struct {
 	// Queues are the queues whose sizes, totals and schedules are shown. Default: all.
 	Queues []string
-	// Timeout bounds the calls of a scrape to the storage: default 5 s. Prometheus gives a scrape
-	// 10 s.
+	// Timeout bounds the calls of a scrape to the storage: default 5 s. Prometheus allows a scrape 10 s.
 	Timeout time.Duration
 	// TooOld is how long a task may wait before it is a finding. Default five minutes.
 	TooOld time.Duration
@@ -200,7 +199,7 @@ func (m *Metrics) ended(_ context.Context, e midge.Ended) {
 	}
 }
 
-// seriesOf returns the counters of attempts with the same labels, and caches them where the names
+// seriesOf returns the counters of attempts with the same labels, and caches them if the names
 // have their own label values.
 func (m *Metrics) seriesOf(like ending) *series {
 	kind, queue, outcome := unknown, m.queues.of(like.queue), string(like.outcome)

@@ -14,7 +14,7 @@
 //	process mail   consumer   an attempt, around the runner's other middleware
 //
 // Each attempt is a trace of its own, because a task may wait for days, and be retried for weeks.
-// The attempt links to the span that enqueued its task and, where the previous attempt ran in the
+// The attempt links to the span that enqueued its task and, if the previous attempt ran in the
 // same process, to that attempt. With Config.Child an attempt is instead a child of the span that
 // enqueued its task, so that one trace holds everything that followed from a request.
 //
@@ -86,7 +86,7 @@ type Tracing struct {
 // mostLast bounds Tracing.last.
 const mostLast = 5_000
 
-// New returns the tracing of a process. It fails where the MeterProvider makes no instrument.
+// New returns the tracing of a process. It returns an error if the MeterProvider makes no instrument.
 func New(cfg Config) (*Tracing, error) {
 	if cfg.TracerProvider == nil {
 		cfg.TracerProvider = otel.GetTracerProvider()
@@ -285,7 +285,7 @@ type cache[K comparable, V any] struct {
 // mostMade bounds a cache. A full cache is emptied.
 const mostMade = 1000
 
-// of returns the value for a key, and builds it where it is not cached.
+// of returns the value for a key, and builds it if it is not cached.
 func (c *cache[K, V]) of(key K, build func(K) V) V {
 	c.mu.RLock()
 	value, ok := c.made[key]

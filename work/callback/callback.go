@@ -23,7 +23,7 @@
 // # The answer
 //
 //	2xx                       the task completes; the body is its result
-//	429 with Retry-After      the task goes back uncharged, and its partition rests, as midge.Throttle says
+//	429 with Retry-After      the task goes back uncharged, and its partition rests; see midge.Throttle
 //	503 with Retry-After      the task fails, and its retry is due as the receiver asks
 //	408, 425, other 429, 503  the task fails, and the backoff delays its retry
 //	410 and all other 4xx     the task is dead: the receiver will never accept it
@@ -35,9 +35,9 @@
 // without a partition, so that kinds with different receivers belong in different queues or partitions.
 //
 // A body that is JSON is a result with its values, and any other body is a result that is one text. A body
-// larger than Config.MaxResult, and one that cannot be stored, is left out: the receiver has done its work,
-// and a failure would only repeat that work. A warning counts the bodies that were left out. If the answer
-// breaks off within its body, the attempt has failed, because it is not known whether the receiver has
+// larger than Config.MaxResult, and a body that cannot be stored, is left out: the receiver has done its
+// work, and a failure would only repeat that work. A warning counts the bodies that were left out. If the
+// answer breaks off within its body, the attempt has failed, because it is not known whether the receiver has
 // finished.
 //
 // The error of an attempt has the status and at most 1 KiB of the body. It names the host, but no more of
@@ -73,7 +73,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Config says where the tasks of a kind are posted, and how.
+// Config decides where the tasks of a kind are posted, and how.
 type Config struct {
 	// URL is the address of the receiver. It begins with https://. A URL with http:// reaches only the addresses
 	// that Allow names, because anybody on the way could read the parameters. A user and a password in it are
@@ -82,7 +82,7 @@ type Config struct {
 	// Secrets sign the requests: one secret, or two while the receiver changes from one to the other. Each is
 	// "whsec_" and the base64 of 24 to 64 bytes, as Standard Webhooks has it.
 	Secrets []string
-	// Unsigned allows no secret. The receiver then cannot tell who has sent a request.
+	// Unsigned allows no secret. The receiver then cannot verify who has sent a request.
 	Unsigned bool
 	// Timeout bounds a request with its whole answer: 1 ms to 1 h, default 30 s. The task's own timeout may end
 	// it earlier.
@@ -126,7 +126,7 @@ func (c Config) Check() error {
 	return err
 }
 
-// Handle registers the tasks of a kind to be posted as cfg says. It does no I/O. Its errors are those of
+// Handle registers the tasks of a kind to be posted as cfg decides. It does no I/O. Its errors are those of
 // [midge.HandleRaw], and an *[midge.InvalidError] for a configuration that is not valid. No error shows a
 // secret or more of the URL than its host.
 func Handle(r *midge.Runner, kind string, cfg Config) error {

@@ -108,7 +108,7 @@ func (e *endpoint) locate(text string) error {
 	return nil
 }
 
-// refusedError says that a connection was refused because of its address.
+// refusedError is the error of a connection that was refused because of its address.
 type refusedError struct {
 	ip    netip.Addr
 	class outbound.Class

@@ -69,7 +69,7 @@ func (c *child) await(task int64) {
 		defer late.Stop()
 	}
 	c.reaper.end(task)
-	_ = c.cmd.Wait() // the state of the process says everything
+	_ = c.cmd.Wait() // the state of the process holds everything
 }
 
 // limiterName is the name under which this program is started to bound its own memory, before it is replaced

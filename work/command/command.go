@@ -32,7 +32,7 @@ const (
 	leastMB   = 1 << 20
 )
 
-// Config says how the child of a task is run. Path and Reaper are required.
+// Config decides how the child of a task is run. Path and Reaper are required.
 type Config struct {
 	// Path is the program: a name that is looked up in PATH, or a path. [Handle] looks it up once, in the
 	// current folder.

@@ -13,13 +13,13 @@
 // killed, so that the number of the group cannot belong to somebody else meanwhile.
 //
 // Two mechanisms end the processes of a worker that dies. Linux kills the leaders together with the worker
-// (PDEATHSIG), but not the processes that they have started. The reaper, one process per worker, is told
+// (PDEATHSIG), but not the processes that they have started. The reaper, one process per worker, receives
 // each group through a pipe, and kills all groups when the pipe ends. It is the program itself, started again
 // under another name: that needs no file beside the program, and no shell in the image of a container. The
 // price is the call of [Main], whose value Config.Reaper requires, so that nobody can forget it.
 //
 // The reaper also finds processes that have left their group, by the mark MIDGE_WORKER in their environment.
-// It looks for them at most once per second, because a look reads a file of every process of the system.
+// It searches for them at most once per second, because a search reads a file of every process of the system.
 // docs/any-program.md lists the processes that are not covered.
 //
 // # Bounds

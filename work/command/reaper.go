@@ -28,9 +28,9 @@ const reaperName = "midge-reaper"
 const (
 	answerWithin = 10 * time.Second      // for the start of a reaper, for a line, and for its end
 	restartPause = time.Second           // before a reaper that ended is started again
-	sweepPause   = time.Second           // between two looks at the processes of the system
-	lastSweeps   = 100                   // how often a reaper looks for processes after the end of its worker
-	lastPause    = 20 * time.Millisecond // between these
+	sweepPause   = time.Second           // between two searches of the processes of the system
+	lastSweeps   = 100                   // how often a reaper searches for processes after the end of its worker
+	lastPause    = 20 * time.Millisecond // between these searches
 )
 
 // Reaper is a process that kills the children of this process after its death. [Main] makes it.
@@ -131,7 +131,7 @@ func (r *Reaper) start() (err error) {
 	return nil
 }
 
-// launchLocked starts the process of the reaper and tells it the tasks that run. The mutex is held.
+// launchLocked starts the process of the reaper and sends it the tasks that run. The mutex is held.
 func (r *Reaper) launchLocked() (*exec.Cmd, error) {
 	self, err := executable()
 	if err != nil {
@@ -159,7 +159,7 @@ func (r *Reaper) launchLocked() (*exec.Cmd, error) {
 	for _, task := range slices.Sorted(maps.Keys(r.groups)) {
 		r.tellLockedf("%d %d\n", task, r.groups[task])
 	}
-	r.next++ // a task that is over at once, so that the reaper looks for the processes of earlier ones
+	r.next++ // a task that is over at once, so that the reaper searches for the processes of earlier ones
 	if err != nil || !r.tellLockedf("%d 0\n%d\n", r.next, r.next) {
 		r.lines = nil
 		r.kill()
@@ -210,7 +210,7 @@ func (r *Reaper) begin() (task int64, mark string, err error) {
 	return r.next, markOf(r.worker, r.next), nil
 }
 
-// began tells the reaper the process group of a task.
+// began sends the reaper the process group of a task.
 func (r *Reaper) began(task int64, group int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -218,7 +218,7 @@ func (r *Reaper) began(task int64, group int) {
 	r.tellLockedf("%d %d\n", task, group)
 }
 
-// end tells the reaper that a task is over. Its process group is empty, or has been killed.
+// end reports to the reaper that a task is over. Its process group is empty, or has been killed.
 func (r *Reaper) end(task int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,7 +228,7 @@ func (r *Reaper) end(task int64) {
 
 // tellLockedf writes a line to the reaper, and reports whether the reaper lives. The reaper reads at all
 // times, so that the write waits only for a reaper that was stopped, which is then killed. watch starts the
-// next one and tells it everything. The mutex is held.
+// next reaper and sends it everything. The mutex is held.
 func (r *Reaper) tellLockedf(format string, args ...any) bool {
 	if r.lines == nil {
 		return !reaps

@@ -106,7 +106,7 @@ func taskOf(folder string, mark []byte) (task int64, ok bool) {
 type groupFiles struct{ own, root string }
 
 // oomKills returns how many processes of this process's control group were killed because its memory was
-// used up. The children belong to the same group. It returns 0 if the system does not tell.
+// used up. The children belong to the same group. It returns 0 if the system does not report it.
 func (f groupFiles) oomKills() (n int) {
 	text, _ := os.ReadFile(f.own)
 	for line := range strings.Lines(string(text)) {

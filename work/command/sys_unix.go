@@ -14,7 +14,7 @@ import (
 	"unsafe"
 )
 
-// These say what the system has.
+// These are the features of the system.
 const (
 	hasReports = true // a child inherits file descriptor 3
 	hasGroups  = true // a task is a process group

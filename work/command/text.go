@@ -32,7 +32,7 @@ func (t *tail) Write(p []byte) (int, error) {
 
 const cutOff = "(the beginning is cut off)\n"
 
-// text returns the end of the text, in at most that many bytes. It says if the beginning is missing.
+// text returns the end of the text, in at most that many bytes. It marks a missing beginning.
 func (t *tail) text(most int) string {
 	text := strings.TrimSpace(strings.ToValidUTF8(string(t.kept), "\ufffd"))
 	if !t.lost && len(text) <= most {
@@ -74,7 +74,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// outputs is what the attempts of a worker know of the writers for the output of their programs.
+// outputs is the state of the writers for the output of the programs of a worker.
 type outputs struct {
 	broken chan struct{} // closed when a writer has panicked, or ended its goroutine
 	once   sync.Once     // closes broken
@@ -101,7 +101,8 @@ func (o *outputs) open() bool {
 	}
 }
 
-// heedless is a writer whose failures reach neither the program nor the worker. It drops what fails.
+// heedless is a writer whose failures reach neither the program nor the worker. It drops the output that
+// fails.
 type heedless struct {
 	*attempt
 
