@@ -1,5 +1,5 @@
-// Package codec encodes and decodes the parameters of jobs, and says why encoded data does not fit
-// a type. Results and checkpoints are encoded in the same way.
+// Package codec encodes and decodes the parameters of jobs, and reports why encoded data does not
+// fit a type. Results and checkpoints are encoded in the same way.
 package codec
 
 import (
@@ -51,7 +51,7 @@ type Verifier interface {
 	Verify(p Parameters, encoding string, payload []byte)
 }
 
-// Again decodes a job and encodes it again. The result is payload where the job comes back as it
+// Again decodes a job and encodes it again. The result is payload if the job comes back as it
 // was; differing orders of maps do not count.
 func (p Parameters) Again(encoding string, payload []byte) (again []byte, err error) {
 	job := reflect.New(p.typ.Elem()).Interface()
@@ -84,7 +84,7 @@ func (p Parameters) shape(encoding string, v any) *shape {
 	return shapeOf(encoding, typ)
 }
 
-// Check returns an *InvalidError where the type shows that jobs do not come back as they were, or
+// Check returns an *InvalidError if the type shows that jobs do not come back as they were, or
 // cannot be decoded.
 func (p Parameters) Check(encoding string) error {
 	s := p.shape(encoding, reflect.Zero(p.typ).Interface())
@@ -107,7 +107,7 @@ func CheckType(encoding string, typ reflect.Type) error {
 	return nil
 }
 
-// Encode encodes a job, or a part of one; equal values give equal bytes.
+// Encode encodes a job, or a part of one; equal values are encoded as equal bytes.
 func (p Parameters) Encode(encoding string, job any) ([]byte, error) {
 	job = Addressable(job)
 	payload, err := p.shape(encoding, job).encode(encoding, job, false)
@@ -265,7 +265,7 @@ func unmarshalJSON(data []byte, v any, anys bool) error {
 	if !anys {
 		return json.Unmarshal(data, v)
 	}
-	if !json.Valid(data) { // the decoder would not look at all of it
+	if !json.Valid(data) { // the decoder would not read all of it
 		return json.Unmarshal(data, new(any))
 	}
 	in := json.NewDecoder(bytes.NewReader(data))
@@ -319,7 +319,7 @@ func errTooMany() error {
 		"at most %d bytes of them", storage.MaxPayloadCap)
 }
 
-// Check returns an error where data is not exactly one value of an encoding, with a bounded depth.
+// Check returns an error if data is not exactly one value of an encoding, with a bounded depth.
 // Its text quotes nothing of data.
 func Check(encoding string, data []byte) error {
 	if err := CheckEncoding("encoding", encoding); err != nil {
@@ -359,8 +359,8 @@ func check(encoding string, data []byte) error {
 	return nil
 }
 
-// DecodeError says why encoded data could not be decoded. Its text quotes nothing of the data,
-// which may be secret; errors.As finds the cause.
+// DecodeError is the reason why encoded data could not be decoded. Its text quotes nothing of the
+// data, which may be secret; errors.As finds the cause.
 type DecodeError struct {
 	Encoding string
 	Problem  string

@@ -26,7 +26,7 @@ func (s *shape) checkExtensions(data []byte) error {
 	return nil
 }
 
-// extension looks for such an extension in the next value.
+// extension searches for such an extension in the next value.
 func (s *shape) extension(in *reader) (bad *mismatch) {
 	if s = s.behindPointers(); s == nil || !s.mapped {
 		in.skip()

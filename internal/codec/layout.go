@@ -32,7 +32,7 @@ type field struct {
 	path   string // its name in Go, such as Base.ID
 	tagged bool   // the name stands in a tag
 	behind bool   // it is behind an embedded pointer
-	omits  bool   // MessagePack leaves it out where it takes it for empty
+	omits  bool   // MessagePack leaves it out if it takes it for empty
 	fades  bool   // the encoding leaves out a pointer to zero, as it does nil
 }
 
@@ -61,7 +61,7 @@ func (f *field) add(inner field) field {
 	return inner
 }
 
-// fieldOf returns the field at an index of a struct. ok is false where the encoding leaves it out.
+// fieldOf returns the field at an index of a struct. ok is false if the encoding leaves it out.
 func fieldOf(typ reflect.Type, i int, encoding string) (f field, ok bool) {
 	sf := typ.Field(i)
 	tag := sf.Tag.Get(encoding)
@@ -88,7 +88,7 @@ func validName(name string) bool {
 }
 
 // jsonLayout returns the layout of encoding/json: of the fields with one name the one that is
-// embedded least deeply wins, then one with a tag. Where two are equal in both, none is written.
+// embedded least deeply wins, then one with a tag. If two are equal in both, none is written.
 func jsonLayout(typ reflect.Type) layout {
 	l := layout{}
 	l.collect(typ, nil)
@@ -233,7 +233,7 @@ func (l *layout) losses(read map[string]field) {
 }
 
 // seemsEmpty reports whether MessagePack takes values of a type for empty that are not: without a
-// method IsZero it looks at the fields of a struct, although the encoder of the struct writes more.
+// method IsZero it checks the fields of a struct, although the encoder of the struct writes more.
 func seemsEmpty(typ reflect.Type) bool {
 	if typ.Kind() != reflect.Struct || typ.Implements(zeroer) || isPlain(typ) && !hides(typ) {
 		return false
@@ -254,7 +254,7 @@ func seemsEmpty(typ reflect.Type) bool {
 }
 
 // msgpackInner returns the layout of a struct whose fields are written in place of the field that
-// embeds it. inlines is false where f is written as a field.
+// embeds it. inlines is false if f is written as a field.
 func (l *layout) msgpackInner(
 	f field, outer []reflect.Type, read map[string]field,
 ) (inner layout, inlines bool) {

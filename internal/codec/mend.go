@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// mend gives the decoded parts of a value the form that midge promises of MessagePack, whose decoder
+// mend brings the decoded parts of a value into the form that midge promises of MessagePack, whose decoder
 // reads moments in the local zone, and an integer of an any as an int64 or a uint64, as it was
-// written: moments are in UTC, and integers that fit are int64. depth bounds the walk where the
-// caller of the decoder has given a value that contains itself.
+// written: moments are in UTC, and integers that fit are int64. depth bounds the walk if the caller of the
+// decoder has passed a value that contains itself.
 func (s *shape) mend(v reflect.Value, depth int) {
 	switch {
 	case !s.mends || depth > walkDepth:

@@ -11,8 +11,8 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// mismatch is an error that says which part of a payload does not fit its type. It names fields,
-// and the kind of the encoded value, and quotes nothing.
+// mismatch is an error that names the part of a payload that does not fit its type. It names
+// fields, and the kind of the encoded value, and quotes nothing.
 type mismatch struct {
 	field string       // its path; "" for the whole payload
 	given string       // the kind of the encoded value, such as string

@@ -8,11 +8,11 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// problem says why a value, or every value of a type, does not come back as it was.
+// problem is the reason why a value, or every value of a type, does not come back as it was.
 type problem struct {
 	path      string // of the field, such as Lines[].Price; "" for the whole value
 	got, want string
-	lost      string // the encoding where the value is lost, "" where it is refused for another reason
+	lost      string // the encoding that loses the value, "" if it is refused for another reason
 	endless   bool   // path leads into a value that is nested too deep, so that its beginning is enough
 	whole     error  // of a value that no field alone makes wrong; the other parts are then empty
 	cause     error  // of the type's own encoder; only path goes with it

@@ -8,7 +8,7 @@ import (
 )
 
 // displaced returns the problem of a struct with the encoder or decoder of an embedded type, which
-// knows nothing of the other fields. The method itself does not tell where it comes from. So an
+// knows nothing of the other fields. The method itself does not show where it comes from. So an
 // example with all fields set is encoded and decoded: a field is lost if the data do not change with
 // it, or if it comes back empty.
 func (s *shape) displaced(encoding string) (lost *problem) {
@@ -90,7 +90,7 @@ func embeddedCoders(typ reflect.Type, encoding string) map[int]reflect.Type {
 	return coders
 }
 
-// other returns the type of an embedded field, where possible of another one than that at an index.
+// other returns the type of an embedded field, if possible of another one than that at an index.
 func other(coders map[int]reflect.Type, index int) reflect.Type {
 	for _, i := range slices.Sorted(maps.Keys(coders)) {
 		if i != index {

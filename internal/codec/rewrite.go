@@ -28,7 +28,7 @@ func (e *entry) rename(encoding, name string) {
 }
 
 // of returns data, an encoded value, with the changed fields. Data that does not fit the type stays as it
-// is: its decoder says what is wrong with it.
+// is: its decoder reports what is wrong with it.
 func (r *rewriting) of(s *shape, encoding string, data []byte) []byte {
 	if !r.concerns(s) || Check(encoding, data) != nil {
 		return data
@@ -67,7 +67,7 @@ func (r *rewriting) next(s *shape, in *reader) []byte {
 	return join(in.encoding, entries, isMap, in.at-begin)
 }
 
-// within returns the shape of an entry of an encoded value, nil for one that the type does not read.
+// within returns the shape of an entry of an encoded value, nil for an entry that the type does not read.
 func (s *shape) within(encoding string, i int, name string, isMap bool) *shape {
 	switch {
 	case s.named != nil && isMap:

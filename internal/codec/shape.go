@@ -31,7 +31,7 @@ type shape struct {
 	low    int64             // lowest value of an integer
 	high   uint64            // highest value of an integer; 0 for other types
 
-	// These say what a value may hold at any depth.
+	// These are the kinds of content that a value may hold at any depth.
 	open     bool // itself or a value of any type, so that it may be nested without end
 	keyed    bool // a map whose keys the encoding may make one
 	text     bool // text that JSON would alter
@@ -123,7 +123,7 @@ type shaper struct {
 	known    map[shapeKey]*shape
 }
 
-// shapeKey names a shape. encoding/json finds methods of pointers only where it can take an address.
+// shapeKey names a shape. encoding/json finds methods of pointers only if it can take an address.
 type shapeKey struct {
 	typ         reflect.Type
 	addressable bool
@@ -317,7 +317,7 @@ func mayHoldText(s *shape) bool {
 
 var timeType = reflect.TypeFor[time.Time]()
 
-// These are the interfaces that the encodings look for, in their order.
+// These are the interfaces that the encodings search for, in their order.
 var (
 	jsonMarshaler     = reflect.TypeFor[json.Marshaler]()
 	textMarshaler     = reflect.TypeFor[encoding.TextMarshaler]()

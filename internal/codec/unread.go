@@ -26,10 +26,10 @@ func (p Parameters) Unread(encoding string, payload []byte) (fields []string) {
 	return slices.Compact(fields)
 }
 
-// isOpaque reports whether nobody can tell which fields are read.
+// isOpaque reports whether nobody can know which fields are read.
 func (s *shape) isOpaque() bool { return s == nil || s.decodes || s.named == nil && s.elem == nil }
 
-// unread looks for fields that are not read in the next value.
+// unread searches the next value for fields that are not read.
 func (s *shape) unread(in *reader, path string, found func(path string)) {
 	items, isMap := 0, false
 	if s = s.behindPointers(); !s.isOpaque() {

@@ -14,14 +14,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// walk is a walk over a value that is to be encoded, along the parts that its encoder writes. It looks for
+// walk is a walk over a value that is to be encoded, along the parts that its encoder writes. It searches for
 // values that do not come back, or for which the encoder has no end, unless texts or refused is set.
 type walk struct {
 	encoding string
-	texts    bool // it looks for text that is not UTF-8
-	refused  bool // it looks for the value that the encoder has refused
+	texts    bool // it searches for text that is not UTF-8
+	refused  bool // it searches for the value that the encoder has refused
 	untyped  bool // it is within an any, which is read as no type
-	left     int  // how many parts it may still look at
+	left     int  // how many parts it may still check
 	level    int  // how many lists, maps and structs it is within
 }
 
@@ -65,7 +65,7 @@ func (s *shape) findRefused(encoding string, v any) *problem {
 	return w.value(s, reflect.ValueOf(v), 0)
 }
 
-// value looks at a value and the parts that are written of it.
+// value checks a value and the parts that are written of it.
 func (w *walk) value(s *shape, v reflect.Value, depth int) *problem {
 	w.left--
 	switch {
@@ -149,7 +149,7 @@ func (w *walk) enter() bool {
 	return w.level > maxDepth
 }
 
-// fields looks at the fields of a struct.
+// fields checks the fields of a struct.
 func (w *walk) fields(s *shape, v reflect.Value, depth int) *problem {
 	if w.enter() && (w.encoding == JSON || slices.ContainsFunc(s.layout.fields, always)) {
 		return errNested()
@@ -197,12 +197,12 @@ func (w *walk) leftOut(f *field, v reflect.Value) *problem {
 // always reports whether MessagePack writes a field whatever its value is.
 func always(f field) bool { return !f.omits }
 
-// looksInto reports whether values of a type may hold what the walk looks for.
+// looksInto reports whether values of a type may hold what the walk searches for.
 func (w *walk) looksInto(s *shape) bool {
 	return w.refused || w.texts && s.text || !w.texts && (s.open || s.keyed || s.embeds || s.fades)
 }
 
-// items looks at the items of a list, which may be bytes.
+// items checks the items of a list, which may be bytes.
 func (w *walk) items(s *shape, v reflect.Value, depth int) *problem {
 	if s.elem == nil {
 		return nil
@@ -221,7 +221,7 @@ func (w *walk) items(s *shape, v reflect.Value, depth int) *problem {
 
 var errorType = reflect.TypeFor[error]()
 
-// inAny looks at a value in a field of an interface type. The first cases only save time.
+// inAny checks a value in a field of an interface type. The first cases only save time.
 func (w *walk) inAny(v any, depth int) *problem {
 	switch v := v.(type) {
 	case nil, bool, int, int64:
@@ -250,7 +250,7 @@ func (w *walk) inAny(v any, depth int) *problem {
 	return w.value(s, reflect.ValueOf(v), depth+1)
 }
 
-// inMap looks at the entries of the usual map.
+// inMap checks the entries of the usual map.
 func (w *walk) inMap(m map[string]any, depth int) *problem {
 	if w.enter() && len(m) > 0 {
 		return errNested()
@@ -267,7 +267,7 @@ func (w *walk) inMap(m map[string]any, depth int) *problem {
 	return nil
 }
 
-// entries looks at the entries of a map.
+// entries checks the entries of a map.
 func (w *walk) entries(s *shape, v reflect.Value, depth int) *problem {
 	if m, ok := reflect.TypeAssert[map[string]any](v); ok { // this saves allocations
 		return w.inMap(m, depth)
@@ -310,7 +310,7 @@ func (s *shape) isReadKey() bool {
 	return s.typ.Kind() == reflect.String || !s.typ.Implements(textMarshaler) || s.readsText()
 }
 
-// key looks at a key of a map. Its text in JSON is the key itself where that is a text, whatever
+// key checks a key of a map. Its text in JSON is the key itself if that is a text, whatever
 // methods it has.
 func (w *walk) key(s *shape, key reflect.Value, depth int) *problem {
 	if !w.texts && (!w.refused || w.encoding == MessagePack) {
@@ -355,7 +355,7 @@ func (s *shape) hasOwnKeys(encoding string) bool {
 	return s.key.encodes || kind != reflect.String && kind > reflect.Float64
 }
 
-// ownKey looks at a key of such a map. keys are the keys before it, as they are encoded.
+// ownKey checks a key of such a map. keys are the keys before it, as they are encoded.
 func (w *walk) ownKey(s *shape, key reflect.Value, keys map[any]bool) *problem {
 	data, err := keyText(key)
 	if w.encoding == MessagePack {
@@ -398,7 +398,7 @@ func readsBack(key reflect.Value, text []byte) bool {
 	return !ok || marshals || u.UnmarshalText(text) == nil && back.Elem().Equal(key)
 }
 
-// checkMarshaled checks the text that a value gives of itself.
+// checkMarshaled checks the text that a value returns of itself.
 func checkMarshaled(v reflect.Value) *problem {
 	if v.Kind() != reflect.Pointer && v.CanAddr() {
 		v = v.Addr()

@@ -14,8 +14,8 @@ import (
 var ErrGoexit = errors.New("runtime.Goexit was called")
 
 // Call calls a function in a goroutine of its own, because nothing else can stop a runtime.Goexit,
-// and waits for it. It returns nil where the function returned, ErrGoexit where it ended its
-// goroutine, and what panicked makes of the value where it panicked. panicked is called on the
+// and waits for it. It returns nil if the function returned, ErrGoexit if it ended its
+// goroutine, and the result of panicked for the value if it panicked. panicked is called on the
 // stack of the panic.
 func Call(call func(), panicked func(value any) error) error {
 	err := ErrGoexit
@@ -35,13 +35,13 @@ func Call(call func(), panicked func(value any) error) error {
 }
 
 // Handler returns a handler that passes lines on to h. A line in whose handling h panics, or ends
-// its goroutine, is lost, and the error says so.
+// its goroutine, is lost, and the error reports that.
 func Handler(h slog.Handler) slog.Handler { return handler{h} }
 
 type handler struct{ to slog.Handler }
 
-// Enabled reports whether lines of a level are handled. Where the handler panics they are, so that
-// Handle returns that panic.
+// Enabled reports whether lines of a level are handled. If the handler panics, Enabled returns
+// true, so that Handle returns that panic.
 func (h handler) Enabled(ctx context.Context, level slog.Level) (on bool) {
 	defer func() {
 		if recover() != nil {

@@ -10,10 +10,10 @@
 // close to the time of a step, and every outcome is certain.
 //
 // Versions are compared by their order within a task, and moments with a precision of four
-// seconds. Where the contract leaves a choice to each storage, the outcome is not compared, or
+// seconds. If the contract leaves a choice to each storage, the outcome is not compared, or
 // the maintenance is done before the step so that no choice is left: see world_test.go.
 //
 // A failure names its seed. MIDGE_DIFF_SEED=7 runs only that seed, MIDGE_DIFF_STEPS sets another
-// length, and MIDGE_DIFF_SHRINK=1 looks for the shortest sequence that still differs. With the
+// length, and MIDGE_DIFF_SHRINK=1 searches for the shortest sequence that still differs. With the
 // build tag midge_general, the storages take no fast paths.
 package difftest

@@ -17,8 +17,8 @@ func AppendText[T string | []byte](b []byte, text T) []byte {
 // Seal appends the checksum of b.
 func Seal(b []byte) []byte { return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b)) }
 
-// Unseal returns the bytes between the first byte, which must be format, and the checksum. It reports false where
-// b is damaged or of another format.
+// Unseal returns the bytes between the first byte, which must be format, and the checksum. It returns false
+// if b is damaged or of another format.
 func Unseal(b []byte, format byte) ([]byte, bool) {
 	end := len(b) - 4
 	if end < 1 || b[0] != format || crc32.ChecksumIEEE(b[:end]) != binary.BigEndian.Uint32(b[end:]) {

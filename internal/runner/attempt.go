@@ -82,7 +82,7 @@ type batch struct {
 	timeout, byDefault     time.Duration // of an attempt, 0 for none; and of one whose task names none
 	snoozedSince           time.Time
 
-	claimed *claimedTasks // nil where there are no hooks
+	claimed *claimedTasks // nil if there are no hooks
 }
 
 type phase uint8
@@ -162,7 +162,7 @@ func (b *batch) with(t *storage.Task) *batch {
 func (a *Attempt) Number() int { return int(a.Retries+a.Crashes) + 1 }
 
 // Due returns when the task of the attempt was due, by the storage's time. It is zero for a task
-// that has run before or was delayed, where that is not known.
+// that has run before or was delayed, if that is not known.
 func (a *Attempt) Due() time.Time {
 	if a.Retries > 0 || a.Crashes > 0 || a.Snoozes > 0 {
 		return time.Time{}
@@ -177,7 +177,7 @@ func (a *Attempt) Due() time.Time {
 			return created.Add(delay)
 		}
 		if at, err := time.Parse(time.RFC3339Nano, text); ok {
-			_ = err // a damaged header gives the zero time, and so does an unknown moment
+			_ = err // the zero time for a damaged header and for an unknown moment
 			return at
 		}
 	}
@@ -208,7 +208,7 @@ func (a *Attempt) result() []byte {
 	return a.extras.result
 }
 
-// start begins the attempt and returns its context. It returns false where the attempt was lost or
+// start begins the attempt and returns its context. It returns false if the attempt was lost or
 // cancelled while it waited, or the contexts of all jobs have ended, or its lease was not extended in
 // time: a process that was frozen must not start a task that another runner may have by now.
 func (a *Attempt) start() (context.Context, bool) {
@@ -231,7 +231,7 @@ func (a *Attempt) start() (context.Context, bool) {
 	return (*jobContext)(a), true
 }
 
-// left returns the time until the deadline of the task, by the storage's time; some is false where
+// left returns the time until the deadline of the task, by the storage's time; some is false if
 // the task has no deadline. The mutex is held.
 func (a *Attempt) left() (d time.Duration, some bool) {
 	if a.extras == nil || a.extras.deadline.IsZero() {
@@ -349,7 +349,7 @@ type ending struct {
 }
 
 // conclude ends the job's context, so that goroutines that the job left running notice the end, and
-// moves the attempt to settling. A second call follows where a method of the job's error ended the
+// moves the attempt to settling. A second call follows if a method of the job's error ended the
 // goroutine before the verdict was reached.
 func (a *Attempt) conclude() ending {
 	a.mu.Lock()
@@ -365,7 +365,7 @@ func (a *Attempt) conclude() ending {
 }
 
 // settles moves a waiting or running attempt to settling and reports whether it may be settled. It
-// may not where the lease is lost or something else settles it, for example a transaction of the
+// may not if the lease is lost or something else settles it, for example a transaction of the
 // job.
 func (a *Attempt) settles() bool {
 	a.mu.Lock()
@@ -389,8 +389,8 @@ func (a *Attempt) abandon() bool {
 	return (a.phase == runs || a.phase == lost) && a.ran
 }
 
-// runningSince returns since when the job runs, and since when it has ignored the end of its context, 0 where
-// it has not, both by the runner's clock. It returns false where the job does not run. A job whose lease was
+// runningSince returns since when the job runs, and since when it has ignored the end of its context, 0 if
+// it has not, both by the runner's clock. It returns false if the job does not run. A job whose lease was
 // lost runs until it returns.
 func (a *Attempt) runningSince() (started, over time.Duration, ok bool) {
 	a.mu.Lock()

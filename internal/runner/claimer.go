@@ -24,7 +24,7 @@ type claimer struct {
 	pulse    *pulse
 }
 
-// gatherTime is the shortest time from a claim of several tasks to the next one, where new tasks
+// gatherTime is the shortest time from a claim of several tasks to the next one, if new tasks
 // cause the next one.
 const gatherTime = time.Millisecond / 2
 
@@ -45,7 +45,7 @@ func (c *claimer) loop(draining, hard context.Context) {
 	}
 }
 
-// turn claims once, and sleeps where there is nothing to do.
+// turn claims once, and sleeps if there is nothing to do.
 func (c *claimer) turn(draining, claim context.Context) {
 	d := c.shard
 	c.pulse.works()

@@ -7,13 +7,13 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Clocked is a storage of a test kit whose clock the lines of the log tell, instead of this
-// machine's.
+// Clocked is a storage of a test kit whose clock sets the times of the lines of the log, instead of
+// this machine's.
 type Clocked interface {
 	Clock() time.Time
 }
 
-// WallClock returns the clock that lines of the log of a runner on store tell.
+// WallClock returns the clock of the lines of the log of a runner on store.
 func WallClock(store storage.Storage) func() time.Time {
 	if s, ok := store.(Clocked); ok {
 		return s.Clock
@@ -33,7 +33,7 @@ type moment struct{ mono, wall time.Duration }
 
 // since returns the time since an earlier moment, by the clock that shows more of it: a lease ends
 // by the storage's clock, also while this machine is suspended. A wall clock that was set forward
-// looks the same. It costs one start, and the lease is given back.
+// has the same effect. It costs one start, and the lease is given back.
 func (m moment) since(earlier moment) time.Duration {
 	return max(m.mono-earlier.mono, m.wall-earlier.wall)
 }
@@ -54,15 +54,15 @@ func (c *clock) elapsed() time.Duration { return time.Since(c.made) }
 
 // belief is a caller's estimate of the storage's clock. As in the storage itself, a clock that is
 // more than storage.JumpAfter ahead of the estimate is believed only once it has been ahead for
-// storage.JumpWait. Before the storage has told its time, the runner estimates by its own clock.
-// The zero belief accepts the first time that it is told. A belief must not be used concurrently.
+// storage.JumpWait. Before the storage has reported its time, the runner estimates by its own
+// clock. The zero belief accepts the first time that it receives. A belief must not be used concurrently.
 type belief struct {
 	told   time.Time // the last accepted time
 	at     moment    // when it was accepted
-	jumped *moment   // since when the storage's clock has been ahead; nil where it is not
+	jumped *moment   // since when the storage's clock has been ahead; nil if it is not
 }
 
-// time returns the storage's time at the moment at, when the storage told its time.
+// time returns the storage's time at the moment at, when the storage reported its time.
 func (b *belief) time(told time.Time, at moment) time.Time {
 	reckoned := b.told.Add(at.since(b.at))
 	ahead := !b.told.IsZero() && told.Sub(reckoned) > storage.JumpAfter
@@ -76,7 +76,7 @@ func (b *belief) time(told time.Time, at moment) time.Time {
 	return told
 }
 
-// slowScan is how often an actor looks without being woken, ± 20 %.
+// slowScan is how often an actor checks without being woken, ± 20 %.
 const slowScan = time.Second
 
 // jitter spreads d by ± 20 %, so that the runners of a fleet do not scan in step.

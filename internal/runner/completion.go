@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// ErrCompleted is returned where a transaction has completed the task. The root package documents it.
+// ErrCompleted is returned if a transaction has completed the task. The root package documents it.
 var ErrCompleted = errors.New("midge: the task was completed with a transaction")
 
 // errNotCommitted is the failure of a job that called CompleteWith, did not commit, and returned
@@ -40,7 +40,7 @@ func (a *Attempt) CompleteWith(ctx context.Context, with storage.Applier) error 
 		return nil
 	case again && errors.Is(err, storage.ErrLeaseLost):
 		err = fmt.Errorf("%w before, or %w", ErrCompleted, err)
-	case !again && !errors.Is(err, storage.ErrUnknown): // otherwise it may have happened: finishJoined looks
+	case !again && !errors.Is(err, storage.ErrUnknown): // otherwise it may have happened: finishJoined checks
 		a.part()
 		if errors.Is(err, storage.ErrLeaseLost) {
 			a.leaseLost(a)
@@ -49,7 +49,7 @@ func (a *Attempt) CompleteWith(ctx context.Context, with storage.Applier) error 
 	return fmt.Errorf("%s: %w", a.Fence.Ref, err)
 }
 
-// join returns the Tx that completes the task, and hands the lease to a transaction. again says
+// join returns the Tx that completes the task, and hands the lease to a transaction. again means
 // that an earlier transaction had it.
 func (a *Attempt) join() (tx storage.Tx, again bool, err error) {
 	a.mu.Lock()
@@ -101,7 +101,7 @@ func (j *judge) finishJoined(a *Attempt, err error, took time.Duration) {
 	switch {
 	case errors.Is(failed, storage.ErrNotFound), failed == nil && t.State == storage.Completed:
 		// While the lease held, nobody else can have ended the task: no settle and no delete passes
-		// the fence. After the lease, another run may have ended it, where this transaction was
+		// the fence. After the lease, another run may have ended it, if this transaction was
 		// rolled back.
 		if a.unextended() > j.lease {
 			j.log.overdue(a, err, took)

@@ -6,9 +6,9 @@ import (
 )
 
 // contact knows when the storage answered the claims of a shard, and from that which expired leases
-// the next claim may recover. A storage cannot tell a runner that died from a runner that could not
-// reach it. So that a lease which ends in an outage is not charged as a crash, its runner gets the
-// time to extend or settle it first:
+// the next claim may recover. A storage cannot distinguish a runner that died from a runner that
+// could not reach it. So that a lease which ends in an outage is not charged as a crash, its runner
+// gets the time to extend or settle it first:
 //
 //   - A claim recovers only leases that had ended when a claim was answered at least recoveryDelay
 //     before. A claim that was under way when the storage froze recovers none that ended meanwhile, nor
@@ -17,7 +17,7 @@ import (
 //     recoveryPause only leases that had ended before that time.
 //   - An answer does not count while the storage refuses the extensions or claims of this runner because it is
 //     full: a claim that finds nothing to do writes nothing, and is answered all the same. After a claim that
-//     was refused the runner begins as at its start, because answers before it may have been such ones.
+//     was refused the runner begins as at its start, because answers before it may have been such answers.
 //
 // Each runner decides for itself, so that the storage need not note when it was last reached.
 type contact struct {
@@ -41,7 +41,7 @@ const (
 	// every 1.5 s at least, and a pool of connections may dial once a second.
 	recoveryPause = 3 * time.Second
 	// gapsMost bounds how often other times without answers prolong a pause. So the leases of dead runners
-	// are recovered within a minute or so where every answer takes long.
+	// are recovered within a minute or so if every answer takes long.
 	gapsMost = 20
 )
 
@@ -70,7 +70,7 @@ func (c *contact) boundAt(told time.Time) time.Time {
 	return c.next
 }
 
-// answered notes an answer that came at the time now and tells the storage's time.
+// answered notes an answer that came at the time now and holds the storage's time.
 func (c *contact) answered(told time.Time, now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// declarer is the actor that stores a shard's schedules and the limits of its queues, and looks again and
+// declarer is the actor that stores a shard's schedules and the limits of its queues, and checks again and
 // again whether they are still stored.
 type declarer struct {
 	*shared
@@ -29,8 +29,8 @@ type look struct {
 	cursors int64         // how many there were
 }
 
-// A runner reads its schedules of a queue one by one where they are fewer than listFrom: the queue may
-// have many schedules of other programs. Where they are more, it lists all schedules of the queue when
+// A runner reads its schedules of a queue one by one if they are fewer than listFrom: the queue may
+// have many schedules of other programs. If they are more, it lists all schedules of the queue when
 // their number has changed, and every listEvery.
 const (
 	listFrom  = 20
@@ -86,8 +86,8 @@ func (d *declarer) declare(ctx context.Context, queue string) error {
 }
 
 // keep stores this runner's schedules of a queue that are not stored yet, and replaces older
-// declarations of them. Where one of them cannot be stored, keep stores the others and returns the
-// error. settled is false where another runner changed a schedule meanwhile, or after an error.
+// declarations of them. If one of them cannot be stored, keep stores the others and returns the
+// error. settled is false if another runner changed a schedule meanwhile, or after an error.
 func (s *schedules) keep(ctx context.Context, queue string, own []*ownSchedule) (settled bool, err error) {
 	k := keeping{schedules: s, live: declarers{schedules: s}}
 	if len(own) < listFrom {
@@ -114,12 +114,12 @@ type keeping struct {
 	*schedules
 
 	live   declarers
-	stored map[storage.Ref]bool // by cursor; nil where the schedules are read one by one
+	stored map[storage.Ref]bool // by cursor; nil if the schedules are read one by one
 	puts   []put                // for the next call
 	err    error                // the first one
 
 	timeless  bool // the storage has not returned its time; nothing more is stored
-	overtaken bool // another runner changed a schedule meanwhile; the next round looks again
+	overtaken bool // another runner changed a schedule meanwhile; the next round checks again
 }
 
 // put is a schedule that is to be stored.

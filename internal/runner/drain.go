@@ -8,7 +8,7 @@ import (
 )
 
 // shutdownTail is how long the last calls to the storage may take after the jobs have returned. Run ends
-// within the grace period, the time that jobs have to return, and this time, even where the storage is away.
+// within the grace period, the time that jobs have to return, and this time, even if the storage is away.
 const shutdownTail = time.Second
 
 // hooksTail is how long the calls of hooks may take once the grace period is over.
@@ -20,7 +20,7 @@ func (r *Runner) graceLeft(begun time.Duration) time.Duration {
 	return max(r.grace-(r.elapsed()-begun), hooksTail)
 }
 
-// awaitTicks receives true once the actors that make ticks have ended, and false where they have not ended for a
+// awaitTicks receives true once the actors that make ticks have ended, and false if they have not ended for a
 // quarter of shutdownTail, because a middleware does not return. The actors then end with the middleware.
 func (r *Runner) awaitTicks(ticks *sync.WaitGroup) <-chan bool {
 	ended := make(chan bool, 2)
@@ -34,7 +34,7 @@ func (r *Runner) awaitTicks(ticks *sync.WaitGroup) <-chan bool {
 }
 
 // drain waits for running jobs, and returns how many tasks are left to the expiry of their leases.
-// The claimers have been told to end.
+// The claimers have been ordered to end.
 func (r *Runner) drain(
 	claims *sync.WaitGroup, endJobs context.CancelCauseFunc, hardStop func(),
 ) (left int, err error) {

@@ -23,7 +23,7 @@ type Ended struct {
 }
 
 // ends calls the hooks for each end, from a few goroutines, in no order. The drain waits for the queue.
-// Where waitMost ends wait, because hooks block or are too slow, ends drops the newest ends.
+// If waitMost ends wait, because hooks block or are too slow, ends drops the newest ends.
 type ends struct {
 	hooks []func(ctx context.Context, e *Ended) error // they return their panics as errors
 	log   *lifeLog
@@ -51,7 +51,7 @@ type end struct {
 
 	settlement
 
-	state   storage.State // where the settle left the task; "" where the lease was lost
+	state   storage.State // in which the settle left the task; "" if the lease was lost
 	version int64
 }
 
@@ -63,7 +63,7 @@ const (
 	waitMost    = 10_000
 )
 
-// newEnds returns nil where there are no hooks.
+// newEnds returns nil if there are no hooks.
 func newEnds(hooks []func(context.Context, *Ended) error, log *lifeLog) *ends {
 	if len(hooks) == 0 {
 		return nil
@@ -93,7 +93,7 @@ func (e *ends) add(ended ...end) {
 	}
 }
 
-// enqueue queues ends. Where it drops the first end since the hooks last kept up, it returns how many ends
+// enqueue queues ends. If it drops the first end since the hooks last kept up, it returns how many ends
 // wait, how many goroutines call hooks, and for how long none of them has taken an end.
 func (e *ends) enqueue(ended []end) (waiting, tellers int, since time.Duration) {
 	e.mu.Lock()
@@ -155,7 +155,7 @@ func (e *ends) work(t *teller) {
 	}
 }
 
-// say calls the hooks, without those that were called before, with the first end of a batch.
+// say calls the hooks, without the hooks that were called before, with the first end of a batch.
 func (e *ends) say(t *teller) {
 	one := &t.batch[0]
 	if one.made == nil && t.told == 0 && !e.gaveUp.Load() {
@@ -179,8 +179,8 @@ func (e *ends) failed(made *Ended, err error) {
 	e.log.hookFailed("OnEnd", made.Task.Kind, made.Task.Ref, err)
 }
 
-// next gives a teller the ends that have waited longest: its share of the queue, so that slow hooks
-// run concurrently. It returns false, and counts the teller as ended, where the queue is empty.
+// next hands a teller the ends that have waited longest: its share of the queue, so that slow hooks
+// run concurrently. It returns false, and counts the teller as ended, if the queue is empty.
 func (e *ends) next(t *teller) bool {
 	t.made = Ended{}
 	some, dropped := e.take(t)
@@ -323,7 +323,7 @@ func (k *claimedTasks) told() {
 	}
 }
 
-// waited returns how long the task of an attempt had been due when its job began, or 0 where that
+// waited returns how long the task of an attempt had been due when its job began, or 0 if that
 // is not known.
 func (a *Attempt) waited() time.Duration {
 	due := a.Due()
@@ -404,7 +404,7 @@ func outcomeOf(t *storage.Ended) Outcome {
 	return OutcomeCrashed
 }
 
-// tellCrash reports the run before this attempt where its runner died or was cut off. It reads the
+// tellCrash reports the run before this attempt if its runner died or was cut off. It reads the
 // task, under the lease of this attempt, to learn of that run.
 func (s *shared) tellCrash(a *Attempt) {
 	if s.ends == nil || a.Crashes == 0 || a.Snoozes > 0 {

@@ -40,7 +40,7 @@ type grant struct {
 // them soon.
 func (g *grant) overdue(now time.Time) bool { return !g.asked.IsZero() && now.Sub(g.asked) > slowScan }
 
-// arrange sets the shards, in their order where it is strict, their weights, and the served queues.
+// arrange sets the shards, in their order if it is strict, their weights, and the served queues.
 // It removes the attempts ahead whose queue is no longer served, and returns them.
 func (s *slots) arrange(shards []*shard, weights []int, strict bool, queues []string) (back []*Attempt) {
 	s.mu.Lock()
@@ -62,9 +62,9 @@ func (s *slots) arrange(shards []*shard, weights []int, strict bool, queues []st
 	return back
 }
 
-// ask returns how many tasks d's next claim may ask for: start at once, and ahead, which is limited
-// to what the budget allows. suspect says whether a suspect may be among them. The slots are
-// reserved until the claim is answered.
+// ask returns how many tasks d's next claim may ask for: start at once, and ahead, which the budget
+// limits. suspect reports whether a suspect may be among them. The slots are reserved until the
+// claim is answered.
 func (s *slots) ask(d *shard) (start, ahead int, suspect bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

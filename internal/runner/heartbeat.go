@@ -11,8 +11,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// heartbeat is the actor that tells the storage, every third of the lease, that the runner lives
-// and what it does. It learns the storage's time from the answers.
+// heartbeat is the actor that reports to the storage, every third of the lease, that the runner
+// lives and what it does. It learns the storage's time from the answers.
 type heartbeat struct {
 	*shared
 
@@ -55,7 +55,7 @@ func (h *heartbeat) loop(ctx context.Context) {
 	}
 }
 
-// wait waits for d or for a kick. It returns false where ctx ended.
+// wait waits for d or for a kick. It returns false if ctx ended.
 func (h *heartbeat) wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -138,7 +138,7 @@ func (h *heartbeat) info(now time.Time) storage.RunnerInfo {
 	return info
 }
 
-// leave tells the storage that the runner is gone.
+// leave reports to the storage that the runner is gone.
 func (h *heartbeat) leave(base context.Context) {
 	ctx, cancel := context.WithTimeout(base, shutdownTail/4)
 	defer cancel()

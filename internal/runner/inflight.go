@@ -17,7 +17,7 @@ type inFlight struct {
 	some chan struct{} // capacity 1; signals that all is no longer empty
 }
 
-// wait waits until something is in flight. It returns false where ctx ended. It must not be called
+// wait waits until something is in flight. It returns false if ctx ended. It must not be called
 // concurrently.
 func (f *inFlight) wait(ctx context.Context) bool {
 	for f.count() == 0 {

@@ -9,10 +9,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// ErrNotInJob is returned where the job has returned. The root package documents it.
+// ErrNotInJob is returned if the job has returned. The root package documents it.
 var ErrNotInJob = errors.New("midge: the context is not that of a running job")
 
-// MayAdd returns nil where the job can still add to its completion, and otherwise why it cannot.
+// MayAdd returns nil if the job can still add to its completion, and otherwise why it cannot.
 func (a *Attempt) MayAdd() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

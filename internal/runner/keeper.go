@@ -60,7 +60,7 @@ func (k *keeper) loop(ctx context.Context) {
 	}
 }
 
-// untilNext waits for the next beat, for d at most. It returns false where ctx ended. After a
+// untilNext waits for the next beat, for d at most. It returns false if ctx ended. After a
 // failure it waits less than a third of the lease, because a lease is given up after two and a half
 // thirds.
 func (k *keeper) untilNext(ctx context.Context, d time.Duration) bool {
@@ -166,7 +166,7 @@ type guard struct {
 	told  bool // the line about overdue leases was logged, and some lease has been overdue since
 }
 
-// loop looks at the leases until ctx ends.
+// loop checks the leases until ctx ends.
 func (g *guard) loop(ctx context.Context) {
 	defer g.pulse.ends()
 	every := max(g.lease/20, 50*time.Millisecond)

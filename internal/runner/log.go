@@ -251,7 +251,7 @@ func (l *lifeLog) dropped(a *Attempt, err error) {
 		l.about(a), brief(err)), l.of(a)...)
 }
 
-// overdue logs a task that has ended, where the lease was over before its transaction was checked.
+// overdue logs a task that has ended, if the lease was over before its transaction was checked.
 func (l *lifeLog) overdue(a *Attempt, err error, took time.Duration) {
 	line := fmt.Sprintf("%s has ended, by its transaction or by a later run: "+
 		"its lease had ended before the task could be read, took %v", l.about(a), rounded(took))

@@ -73,8 +73,8 @@ func (w *watched) Wait(ctx context.Context, req storage.WaitRequest) error {
 	return err
 }
 
-// saw logs the beginning and the end of an outage. An expired lane or an ended context says nothing
-// about the storage.
+// saw logs the beginning and the end of an outage. An expired lane or an ended context means
+// nothing about the storage.
 func (w *watched) saw(ctx context.Context, err error) {
 	switch {
 	case err == nil:
@@ -90,8 +90,7 @@ func (w *watched) saw(ctx context.Context, err error) {
 	}
 }
 
-// Unanswered reports whether err means that the storage is away: it could not be reached, or gave
-// no answer.
+// Unanswered reports whether err means that the storage is away: it could not be reached, or did not answer.
 func Unanswered(err error) bool {
 	return errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable)
 }
@@ -99,7 +98,7 @@ func Unanswered(err error) bool {
 // warningsScan is how often the storage's warnings are read, ± 20 %.
 const warningsScan = 30 * time.Second
 
-// watchWarnings logs warnings of the storage that are new since the last look, until ctx ends.
+// watchWarnings logs warnings of the storage that are new since the last check, until ctx ends.
 func (s *shared) watchWarnings(ctx context.Context, last []string) {
 	for sleep.For(ctx, jitter(warningsScan)) {
 		d, err := s.store.Describe(ctx)

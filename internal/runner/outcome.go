@@ -9,7 +9,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Outcome says how an attempt ended. The root package documents the outcomes.
+// Outcome is how an attempt ended. The root package documents the outcomes.
 type Outcome string
 
 // An attempt, or a task without an attempt, ends with one of these outcomes.
@@ -116,8 +116,8 @@ func (e *lateError) Error() string { return e.text }
 // Unwrap returns the cause and the job's error.
 func (e *lateError) Unwrap() []error { return []error{e.cause, e.err} }
 
-// explained adds the cause to an error, as a text that says more than the cause itself. The text
-// takes the place of the cause where the job has returned it, and else precedes the error.
+// explained adds the cause to an error, as a text that explains more than the cause itself. The
+// text takes the place of the cause if the job has returned it, and else precedes the error.
 func explained(cause error, said string, err error) error {
 	text := ErrorText(err)
 	if strings.Contains(text, cause.Error()) {

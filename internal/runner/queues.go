@@ -81,7 +81,7 @@ func (q *queues) shardOf(queue string) *shard {
 	return s
 }
 
-// claiming returns the shard that claims and shares the part of the storage with a queue, nil where
+// claiming returns the shard that claims and shares the part of the storage with a queue, nil if
 // there is none.
 func (q *queues) claiming(queue string) *shard {
 	q.mu.Lock()

@@ -58,13 +58,12 @@ type Jobs interface {
 	// Enqueue returns the inserts that are to be enqueued, possibly altered, and checked, or why
 	// none is. It does not panic.
 	Enqueue(ctx context.Context, inserts []storage.Insert) ([]storage.Insert, error)
-	// Judge interprets an error that Run returned. It does not panic, even where the error's
+	// Judge interprets an error that Run returned. It does not panic, even if the error's
 	// methods do.
 	Judge(err error) Judgement
-	// Backoff returns how long a failed task waits for its next retry, or why its backoff does not
-	// tell.
+	// Backoff returns how long a failed task waits for its next retry, or why its backoff returns no delay.
 	Backoff(a *Attempt) (time.Duration, error)
-	// DefaultBackoff returns that delay where the backoff and the job tell none.
+	// DefaultBackoff returns that delay if the backoff and the job name none.
 	DefaultBackoff(retry int) time.Duration
 }
 
@@ -102,7 +101,7 @@ type shared struct {
 	log     *lifeLog
 	slots   *slots
 	health  *health
-	ends    *ends // nil where there are no hooks
+	ends    *ends // nil if there are no hooks
 	store   *watched
 	// declaredLimits are the limits of queues that the runner declares.
 	declaredLimits []storage.RunnerLimit
@@ -118,7 +117,7 @@ type shared struct {
 	closed   atomic.Bool                    // the storage is closed
 }
 
-// counterOf returns the counter of a kind, or nil where its runs are not counted.
+// counterOf returns the counter of a kind, or nil if its runs are not counted.
 func (s *shared) counterOf(kind string) *vitals.Counter {
 	i, known := slices.BinarySearch(s.jobs.Kinds(), kind)
 	if !known || s.counters == nil {
@@ -127,7 +126,8 @@ func (s *shared) counterOf(kind string) *vitals.Counter {
 	return s.counters.At(i)
 }
 
-// These errors end the contexts of jobs, or say how a run ended. The root package documents them.
+// These errors end the contexts of jobs, or name the way in which a run ended. The root package
+// documents them.
 var (
 	ErrShutdown      = errors.New("midge: the runner is shutting down")
 	ErrTimeout       = errors.New("midge: job timed out")
@@ -187,7 +187,7 @@ func New(cfg Config) *Runner {
 }
 
 // SkewWallClock sets a function that is added to the wall clock but not to the monotonic one, which
-// looks like a suspension of the machine. It is for tests, which call it before Run.
+// simulates a suspension of the machine. It is for tests, which call it before Run.
 func (r *Runner) SkewWallClock(skew func() time.Duration) { r.skew = skew }
 
 // ID returns the runner's id, as tasks and lists of runners show it.
@@ -226,7 +226,7 @@ func (r *Runner) Declare(in storage.Insert) error { return r.schedules.declare(i
 // Declared returns the schedules, as heartbeats declare them.
 func (r *Runner) Declared() []storage.Declared { return r.schedules.declared() }
 
-// Run starts the runner, waits until ctx ends or the runner must stop, and drains. Where ctx ends
+// Run starts the runner, waits until ctx ends or the runner must stop, and drains. If ctx ends
 // or Shutdown is called before the runner has started, there is nothing to drain, and Run returns
 // nil.
 func (r *Runner) Run(ctx context.Context) error {
@@ -241,7 +241,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	return r.err
 }
 
-// interrupted reports whether an error of the start says only that its context has ended.
+// interrupted reports whether an error of the start means only that its context has ended.
 func interrupted(err error) bool {
 	return Unanswered(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
@@ -310,7 +310,7 @@ func (r *Runner) started(err error, drain context.CancelFunc) error {
 	return nil
 }
 
-// MayStart returns an ErrShutdown where Shutdown was called before any start.
+// MayStart returns an ErrShutdown if Shutdown was called before any start.
 func (r *Runner) MayStart() error {
 	r.begun.Lock()
 	defer r.begun.Unlock()

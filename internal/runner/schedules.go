@@ -95,7 +95,7 @@ func (s *schedules) of(queue string) (own []*ownSchedule) {
 	return own
 }
 
-// find returns the schedule of a cursor, or nil where this runner declares none.
+// find returns the schedule of a cursor, or nil if this runner declares none.
 func (s *schedules) find(cursor storage.Ref) *ownSchedule {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,8 +176,8 @@ func (s *schedules) tickKept(ctx context.Context, c *storage.Task, as *storage.D
 // many.
 const atOnce = 100
 
-// apply applies Txs that do not depend on one another. refused has an element for each Tx, nil where it
-// was not refused. Where a call fails, err says why, and refused ends before the Txs of that call.
+// apply applies Txs that do not depend on one another. refused has an element for each Tx, nil if it was not
+// refused. If a call fails, err is the reason, and refused ends before the Txs of that call.
 func (s *schedules) apply(
 	ctx context.Context, session *storage.Session, txs []storage.Tx,
 ) (refused []error, err error) {

@@ -128,8 +128,8 @@ func (s *settler) add(sms ...settlement) {
 	kick(s.kick)
 }
 
-// release gives a task back without counting a retry, unless it is being settled already; then that
-// settle is still to be sent.
+// release returns a task to the storage without counting a retry, unless it is being settled
+// already; then that settle is still to be sent.
 func (s *shared) release(a *Attempt) {
 	switch {
 	case a.settles():
@@ -140,7 +140,7 @@ func (s *shared) release(a *Attempt) {
 	}
 }
 
-// releaseAll gives tasks back in the reverse order of their claim: each goes to the head of its
+// releaseAll releases tasks in the reverse order of their claim: each goes to the head of its
 // queue, so that they keep their order.
 func (s *shared) releaseAll(attempts []*Attempt) {
 	s.slots.returning(attempts...)
@@ -300,7 +300,7 @@ func (s *settler) retry(ctx context.Context) {
 }
 
 // apply applies the Txs. It repeats them under their first identity while the outcome is unknown,
-// and under a new identity where they were never sent or the first one has expired. In the latter
+// and under a new identity if they were never sent or the first one has expired. In the latter
 // case the fences keep a second try from committing twice.
 func (s *settler) apply(ctx context.Context, txs []storage.Tx) ([]storage.Applied, error) {
 	applied, err := s.tasks.Apply(ctx, txs...)
@@ -382,7 +382,7 @@ func (s *shared) tellLeftOut(a *Attempt, follow []storage.Insert, placed []stora
 }
 
 // refusedFollowUp adds to an error about a taken id which follow-up it refuses, because nothing
-// else in the error says that the error is not about the task itself.
+// else in the error shows that the error is not about the task itself.
 func refusedFollowUp(follow []storage.Insert, err error) error {
 	var dep *storage.DependencyError
 	if !errors.As(err, &dep) {

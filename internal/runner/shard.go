@@ -38,7 +38,7 @@ type shard struct {
 }
 
 func newShard(w *workers, schedules *schedules, member string) *shard {
-	s := &shard{member: member, belief: belief{told: w.made}} // until the storage tells its time
+	s := &shard{member: member, belief: belief{told: w.made}} // until the storage reports its time
 	of := func(loop string) *pulse { return w.shared.pulse(loop + " of queue " + member) }
 	s.claimer = &claimer{shared: w.shared, shard: s, workers: w, pulse: of("claimer")}
 	s.settler = &settler{shared: w.shared, shard: s, judge: w.judge, kick: make(chan struct{}, 1), pulse: of("settler")}

@@ -65,7 +65,7 @@ func (s *slots) low() bool {
 }
 
 // add adds claimed attempts, in order. They wait ahead for a worker; woken is one to be woken. back
-// holds the attempts to be released: a suspect where another one is here already, and the attempts
+// holds the attempts to be released: a suspect if another one is here already, and the attempts
 // whose queue is no longer served or was closed by its gate, or whose partition was throttled after their
 // claim was sent. Without attempts, add finds a worker for free slots.
 func (s *slots) add(attempts ...*Attempt) (woken *worker, back []*Attempt) {
@@ -98,7 +98,7 @@ func (s *slots) ready() int {
 	return min(len(s.ahead), max(s.limit-s.active, 0))
 }
 
-// nextWorker returns a worker to be woken where more attempts may run. Only one is woken at a time,
+// nextWorker returns a worker to be woken if more attempts may run. Only one is woken at a time,
 // and each wakes the next one before it runs its job. So a few workers run all short jobs, and a
 // job that blocks does not keep others from starting. The mutex is held.
 func (s *slots) nextWorker() *worker {
@@ -135,7 +135,7 @@ func (s *slots) pop() *Attempt {
 
 // next returns an attempt for a worker to run, or parks the worker, and returns another worker that
 // must be woken before that attempt runs. The worker has just been woken (done is nil), or has
-// finished done, which took that long. Where a claim should follow, next wakes the shards that may
+// finished done, which took that long. If a claim should follow, next wakes the shards that may
 // have work.
 func (s *slots) next(w *worker, done *Attempt, took time.Duration) (a *Attempt, woken *worker) {
 	s.mu.Lock()
@@ -259,7 +259,7 @@ func (s *slots) abandoned() {
 	s.outlived++
 }
 
-// removeStale removes and returns every attempt of a shard that is ahead and has no slot, where the
+// removeStale removes and returns every attempt of a shard that is ahead and has no slot, if the
 // oldest of them has waited too long: a slow job blocks them, and other runners may be free.
 func (s *slots) removeStale(d *shard) (out []*Attempt) {
 	s.mu.Lock()

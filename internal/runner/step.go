@@ -10,7 +10,7 @@ import (
 )
 
 // Stepped is a storage of a test kit, which makes the attempts of its runners itself, one at a
-// time. A runner that is made on it gives it a function, which it calls instead of Run; see
+// time. A runner that is made on it passes it a function, which it calls instead of Run; see
 // [Runner.Step].
 type Stepped interface {
 	// Within returns the Applier that completes the task in place of the job's transaction tx.
@@ -30,15 +30,15 @@ type JobType struct {
 type Step struct {
 	// Ran means that an attempt was made. OnEnd has been called with its end.
 	Ran bool
-	// Next is when something is due next, by the storage's time, where there was nothing to do;
+	// Next is when something is due next, by the storage's time, if there was nothing to do;
 	// zero for never.
 	Next time.Time
 }
 
 // Step claims one task and makes an attempt of it in the goroutine of its caller, from the claim to
 // the acknowledgement of its end. It serves the queues in their order; due schedules come first.
-// Where want names a task, Step claims that task, and the tasks before it keep their places; it
-// returns storage.ErrNotFound where the task does not wait. OnEnd is called in this goroutine too,
+// If want names a task, Step claims that task, and the tasks before it keep their places; it
+// returns storage.ErrNotFound if the task does not wait. OnEnd is called in this goroutine too,
 // before Step returns.
 //
 // A runner either makes steps, one at a time, or runs. The lease of a task is not extended during a

@@ -61,7 +61,7 @@ func (s *sweeper) turn(ctx context.Context) time.Duration {
 // shard, and how long the turn takes.
 func (s *sweeper) share(ctx context.Context) (calls [][]string, length time.Duration) {
 	var open [][]string    // calls with room for more queues
-	var runners []string   // the live ones, read where there is a queue to share
+	var runners []string   // the live ones, read if there is a queue to share
 	all, known := 0, false // how many queues there are, and whether runners was read
 	for name, err := range storage.EachQueue(ctx, s.store, "") {
 		if err != nil {
@@ -98,7 +98,7 @@ func (s *sweeper) share(ctx context.Context) (calls [][]string, length time.Dura
 	return append(calls, open...), min(max(time.Duration(all)*sweepPace, sweepLeast), sweepMost)
 }
 
-// sweeps reports whether this runner, of all live ones, sweeps a queue. Each queue gives every
+// sweeps reports whether this runner, of all live ones, sweeps a queue. Each queue assigns every
 // runner a weight, and the heaviest runner sweeps it. So a runner that comes or goes moves only its
 // own queues (rendezvous hashing).
 func (s *sweeper) sweeps(queue string, runners []string) bool {
@@ -114,9 +114,9 @@ func weight(runner, queue string) uint64 {
 	return h.Sum64()
 }
 
-// maintain maintains queues of one shard. Where the runner serves queues of that shard, its contact
-// tells which leases may be recovered. Elsewhere a second claim recovers the leases that had ended when
-// the first one was answered. If the storage does not answer, the queues are left for the next sweep.
+// maintain maintains queues of one shard. If the runner serves queues of that shard, its contact decides
+// which leases may be recovered. Otherwise a second claim recovers the leases that had ended when the first
+// one was answered. If the storage does not answer, the queues are left for the next sweep.
 func (s *sweeper) maintain(ctx context.Context, queues []string) {
 	if d := s.queues.claiming(queues[0]); d != nil {
 		s.claim(ctx, queues, d.contact.recoverBefore(s.elapsed()))

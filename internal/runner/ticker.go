@@ -147,7 +147,7 @@ func (s *schedules) tick(ctx context.Context, session *storage.Session, due []du
 	}
 }
 
-// prepare returns the tick of a due cursor. It reports false where no tick is to be made. A cursor that
+// prepare returns the tick of a due cursor. It reports false if no tick is to be made. A cursor that
 // no live runner ticks stands still, unless this runner has another declaration of it.
 func (s *schedules) prepare(ctx context.Context, k *keeping, due *dueCursor) (t tick, ok bool) {
 	c := &due.cursor

@@ -14,18 +14,18 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Judgement says what an error that a job returned asks for.
+// Judgement is the verdict that an error of a job asks for.
 type Judgement struct {
 	Ask       Ask
 	Delay     time.Duration   // of RetryIn, Snooze and Throttle
 	Until     time.Time       // the end of a Snooze, which then has no Delay; zero for a Snooze with one
-	Reason    string          // of a Snooze or a Discard; "" if Beside or nothing tells it
+	Reason    string          // of a Snooze or a Discard; "" if Beside or nothing names it
 	Failure   Outcome         // the kind of failure: failed, panicked, timed out or expired
 	Err       error           // as the job returned it, or the panic of one of its methods
-	Cause     error           // of the end of the job's context, as the error tells it; nil for none
+	Cause     error           // of the end of the job's context, as the error names it; nil for none
 	Beside    error           // what the job returned together with a Snooze or a Throttle; nil for nothing
 	Stack     string          // of a panic
-	CannotRun *CannotRunError // not nil where the job could not be run at all
+	CannotRun *CannotRunError // not nil if the job could not be run at all
 }
 
 // Ask is what a job asks for by the error that it returns.
@@ -40,8 +40,8 @@ const (
 	Discard             // the task is dead
 )
 
-// CannotRunError says why a task cannot run on this runner. Another runner may be able to run it,
-// for example during a deploy.
+// CannotRunError is the reason why a task cannot run on this runner. Another runner may be able to
+// run it, for example during a deploy.
 type CannotRunError struct {
 	Reason string // in a few words
 	Detail string // of the reason; "" for none
@@ -197,7 +197,7 @@ func snooze(asked Judgement) storage.Settle {
 	return storage.Settle{Outcome: storage.Snooze, Delay: asked.Delay, Reason: reason, Error: text}
 }
 
-// ErrorText returns err's text, even where its Error method panics.
+// ErrorText returns err's text, even if its Error method panics.
 func ErrorText(err error) (text string) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -213,8 +213,8 @@ func ErrorText(err error) (text string) {
 // longestRetry bounds the delay of a retry. A longer one comes from a formula that has overflowed.
 const longestRetry = 365 * 24 * time.Hour
 
-// delay returns how long to wait before the next retry: as the job asked, else as the backoff says.
-// A backoff that panics and a delay below 0 give the default.
+// delay returns how long to wait before the next retry: as the job asked, else as the backoff
+// decides. For a backoff that panics and a delay below 0 it returns the default.
 func (j *judge) delay(a *Attempt, asked *Judgement) time.Duration {
 	d, err := asked.Delay, error(nil)
 	if asked.Ask != RetryIn {
@@ -302,7 +302,7 @@ func (j *judge) putOff(a *Attempt, c *CannotRunError) storage.Settle {
 }
 
 // wasPutOff reports whether the last snooze of a task was made by putOff for the same reason, and
-// not by its job. A claim does not tell that. Where the storage does not answer, nothing is buried.
+// not by its job. A claim does not show that. If the storage does not answer, nothing is buried.
 func (j *judge) wasPutOff(a *Attempt, c *CannotRunError) bool {
 	ctx, cancel := context.WithTimeout(a.shard.hard, j.lease/3)
 	defer cancel()

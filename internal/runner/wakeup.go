@@ -6,7 +6,7 @@ import (
 )
 
 // wakeUp interrupts a claimer that waits in the storage, for reasons of its own runner. It needs no
-// second goroutine: each switch between goroutines counts where a task should start within a
+// second goroutine: each switch between goroutines counts if a task should start within a
 // fraction of a millisecond.
 type wakeUp struct {
 	mu        sync.Mutex // guards the fields below

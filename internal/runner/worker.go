@@ -29,7 +29,7 @@ func (w *workers) open(ctx context.Context) { w.ctx.Store(&ctx) }
 // context returns the context with which the contexts of jobs end.
 func (w *workers) context() context.Context { return *w.ctx.Load() }
 
-// launch queues attempts and wakes a worker where a slot is free, for these or for attempts that
+// launch queues attempts and wakes a worker if a slot is free, for these or for attempts that
 // wait ahead.
 func (w *workers) launch(attempts ...*Attempt) {
 	another, back := w.slots.add(attempts...)
@@ -37,7 +37,7 @@ func (w *workers) launch(attempts ...*Attempt) {
 	w.wake(another)
 }
 
-// work runs attempts ahead until the runner drains, and sleeps where there are none. It is the body
+// work runs attempts ahead until the runner drains, and sleeps if there are none. It is the body
 // of a worker's goroutine, which is kept because a new one would need a new stack. If a job has
 // ended an earlier goroutine, done is the attempt of that job, and took how long it ran.
 func (w *workers) work(me *worker, done *Attempt, took time.Duration) {
@@ -54,7 +54,7 @@ func (w *workers) work(me *worker, done *Attempt, took time.Duration) {
 	}
 }
 
-// wake makes a worker look for an attempt to run. A nil worker is none.
+// wake makes a worker search for an attempt to run. A nil worker is none.
 func (w *workers) wake(other *worker) {
 	switch {
 	case other == nil:
@@ -89,7 +89,7 @@ func (w *workers) runOne(me *worker, a *Attempt) (took time.Duration) {
 	return took
 }
 
-// stopped returns how long a job took that has returned, 0 if it did not start. Where the contexts
+// stopped returns how long a job took that has returned, 0 if it did not start. If the contexts
 // of all jobs have ended, it records that as the end of the attempt.
 func (w *workers) stopped(a *Attempt) (took time.Duration) {
 	if a.ctx.Err() != nil {
@@ -114,7 +114,7 @@ func (w *workers) run(ctx context.Context, a *Attempt) error {
 
 var errGoexit = errors.New("midge: the job called runtime.Goexit")
 
-// goexited returns the error of an attempt whose goroutine has ended: what its job returned where
+// goexited returns the error of an attempt whose goroutine has ended: what its job returned if
 // its AfterRun ended the goroutine, else errGoexit.
 func (a *Attempt) goexited() error {
 	a.mu.Lock()

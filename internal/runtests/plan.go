@@ -169,7 +169,7 @@ func raced(args ...string) []string { return append(plain(detector...), args...)
 // time, and are up to ten times slower under the race detector, so they are compiled without it.
 // SQLite's driver is compiled with it, like all other code: a generic function of the standard library
 // that the driver shares with midge may be linked from either, and without the detector's
-// instrumentation it would look like a race.
+// instrumentation it would be reported as a race.
 //
 // Nothing is compiled with debugging information, which go test does not link, and which is a seventh of
 // the compiler's work. Runs without the detector share what they compile with the linters and with go

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For waits for d. It returns false where ctx ended first.
+// For waits for d. It returns false if ctx ended first.
 func For(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -24,7 +24,7 @@ const bouncer = "pgbouncer"
 const bouncerPort = "5432"
 
 // PgBouncer is a private pgbouncer process in front of a PostgreSQL server. It listens
-// only on a unix socket in its own directory. Unless its configuration says otherwise, it pools
+// only on a unix socket in its own directory. Unless its configuration sets another mode, it pools
 // transactions: each transaction of a client may run on another connection to the server.
 type PgBouncer struct {
 	dir  string

@@ -169,7 +169,7 @@ func (c *RedisCluster) Close() error {
 	return errors.Join(errs...)
 }
 
-// join gives each node its slots and introduces the others to the first; gossip
+// join assigns each node its slots and introduces the others to the first; gossip
 // does the rest.
 func (c *RedisCluster) join() error {
 	for i, node := range c.nodes[:Masters] {

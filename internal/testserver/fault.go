@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Fault is something that a Proxy does to the commands that match it.
+// Fault is an action of a Proxy on the commands that match it.
 type Fault struct {
 	match func(request []byte) bool
 	kind  faultKind

@@ -14,9 +14,9 @@ import (
 // Patience is the patience of tests' sessions: on a busy machine a call takes longer than storage.DefaultPatience.
 const Patience = time.Minute
 
-// Pace measures how busy the machine is, so that a test can tell a slow program from a busy
-// machine. A time bound of a test is meant for an idle machine: if three programs compete for
-// each processor, each of them takes three times as long.
+// Pace measures how busy the machine is, so that a test can distinguish a slow program from a busy
+// machine. A time bound of a test is meant for an idle machine: if three programs compete for each
+// processor, each of them takes three times as long.
 type Pace struct {
 	stop  func()
 	done  chan struct{}

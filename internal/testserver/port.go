@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// The ports of servers lie below the range that any system gives to outgoing
+// The ports of servers lie below the range that any system assigns to outgoing
 // connections. Otherwise a client that dials a stopped server could occupy the server's
 // port. The same holds for the cluster bus, whose port is the node's port plus
 // busOffset. The standard ports of Redis (6379) and of its cluster bus (16379) are

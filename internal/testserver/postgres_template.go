@@ -84,8 +84,8 @@ func (s *PostgresServer) saveTemplate(template string) {
 	}
 }
 
-// ownData gives the account a data directory that this process has copied, with the mode that
-// PostgreSQL requires.
+// ownData makes the account the owner of a data directory that this process has copied, with the
+// mode that PostgreSQL requires.
 func (s *PostgresServer) ownData() error {
 	if err := os.Chmod(s.dataPath(), 0o700); err != nil {
 		return err

@@ -10,5 +10,5 @@ func tieToParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// watchParent does nothing: tieToParent has told the kernel to kill the child.
+// watchParent does nothing: the kernel kills the child, as tieToParent has requested.
 func watchParent(int) (release func()) { return func() {} }

@@ -72,7 +72,7 @@ func command(request []byte) string {
 
 // frame returns the size in bytes of the RESP value, of version 2 or 3, at the head of
 // b, or 0 while the value is incomplete. ok is false if b is not RESP. frame never
-// looks inside strings, so it is cheap to measure a long value again.
+// reads inside strings, so it is cheap to measure a long value again.
 func frame(b []byte) (size int, ok bool) {
 	at := 0
 	for wanted := 1; wanted > 0; wanted-- {

@@ -30,8 +30,8 @@ type Options struct {
 	// Dir is the data directory, which must exist. If it is empty, the server gets a fresh
 	// temporary directory, which Close deletes.
 	Dir string
-	// Replicas gives each master of a cluster a replica that takes over about two seconds
-	// after its master has stopped answering. It has no effect on a single server.
+	// Replicas adds to each master of a cluster a replica that takes over about two
+	// seconds after its master has stopped answering. It has no effect on a single server.
 	Replicas bool
 	// Env are further environment variables of the server's process, in the form
 	// "name=value".

@@ -17,7 +17,7 @@ func Standby(t testing.TB, primary *PostgresServer) *PostgresServer {
 // Follow makes the server a standby of a primary, at the standby's own address. It
 // stops the server, replaces its data and its configuration by a copy of the primary's,
 // and starts it again. The replication is asynchronous unless the primary's
-// configuration says otherwise.
+// configuration sets another mode.
 func (s *PostgresServer) Follow(primary *PostgresServer) error {
 	if err := s.Stop(); err != nil {
 		return err

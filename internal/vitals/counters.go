@@ -24,7 +24,7 @@ func NewCounters(kinds []string) *Counters {
 	return &Counters{names: kinds, kinds: make([]Counter, len(kinds))}
 }
 
-// At returns the counter of the i-th of the kinds that NewCounters was given.
+// At returns the counter of the i-th of the kinds that NewCounters received.
 func (c *Counters) At(i int) *Counter { return &c.kinds[i] }
 
 // Count counts a run that has ended.

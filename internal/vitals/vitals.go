@@ -17,7 +17,7 @@ import (
 // MaxKinds is the most kinds in the vitals of a heartbeat.
 const MaxKinds = 100
 
-// Vitals are what a runner reports about itself.
+// Vitals are the figures that a runner reports about itself.
 type Vitals struct {
 	// Memory is the resident memory of the process in bytes on Linux, elsewhere the memory that the
 	// Go runtime holds. 0 means unknown.

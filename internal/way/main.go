@@ -1,6 +1,6 @@
 // Way counts the functions of midge on the way of one call: of an enqueue, and of the whole life of a task, which is
 // enqueued, claimed, run and completed. The program has to be built with coverage; tools/way.sh does that and prints
-// the counts. It counts functions of Go, and not those in the scripts of Redis.
+// the counts. It counts functions of Go, and not functions in the scripts of Redis.
 //
 //	usage: way memory|redis DIR
 //
