@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Verb is what is done to tasks.
+// Verb is an action on tasks.
 type Verb string
 
 // The verbs.
@@ -38,13 +38,13 @@ type Action struct {
 	Verb Verb
 	// Queue is the queue to which Move moves tasks.
 	Queue string
-	// Priority is the priority that Prioritise gives tasks, -9 to 9.
+	// Priority is the priority that Prioritise sets, -9 to 9.
 	Priority int
-	// Partition is the partition that Partition gives tasks, "" for none. Unless it is nil, Prioritise and Edit
-	// give it in the same step.
-	Partition *string
-	// Cost is the cost of a start that Cost gives tasks. Unless it is nil, Prioritise, Partition and Edit give it
+	// Partition is the partition that Partition sets, "" for none. Unless it is nil, Prioritise and Edit set it
 	// in the same step.
+	Partition *string
+	// Cost is the cost of a start that Cost sets. Unless it is nil, Prioritise, Partition and Edit set it in the
+	// same step.
 	Cost *storage.Cost
 	// At is the moment at which Reschedule makes a task due, by the storage's clock. Zero means now, and so does
 	// a moment that has passed when the run begins.
@@ -241,13 +241,13 @@ func (a *Action) partitioned(t *storage.Task) bool {
 	return a.Partition == nil || t.Partition == *a.Partition
 }
 
-// costed reports whether the task has the cost that the action gives it, if it gives one.
+// costed reports whether the task has the cost that the action sets, if it sets a cost.
 func (a *Action) costed(t *storage.Task) bool { return a.Cost == nil || t.Cost.N() == a.Cost.N() }
 
 // places reports whether the action moves tasks to another place in a line.
 func (a *Action) places() bool { return a.Verb == Prioritise || a.Verb == Partition }
 
-// Consequence returns a sentence that tells what happens to the tasks.
+// Consequence returns a sentence that describes what happens to the tasks.
 func (a *Action) Consequence() string {
 	switch a.Verb {
 	case Requeue:

@@ -2,7 +2,7 @@
 // command and the dashboard use it to requeue, delete, cancel, move, prioritise, reschedule and edit.
 //
 // Each task is changed in a step of its own, at the version at which it matched. A task that somebody has
-// changed meanwhile is left alone and counted. Only the state of a task tells whether the action was done to
+// changed meanwhile is left alone and counted. Only the state of a task shows whether the action was done to
 // it, so a run that was killed can be repeated and does the rest. A run never does it twice to a task, even
 // if the task comes back into the state in which it matched.
 package bulk
@@ -210,9 +210,9 @@ func distinct(targets []Target) (once []Target) {
 	return once
 }
 
-// Run does the action and counts. An error ends the run, and the result counts what was done until then. Bad
-// input gives a *[storage.InvalidError], and nothing is done. If the outcome of a call is not known, the
-// error is a [storage.ErrUnknown], and a repeat of the run does the rest.
+// Run does the action and counts. An error ends the run, and the result counts what was done until then. Run
+// returns a *[storage.InvalidError] for bad input, and does nothing then. If the outcome of a call is not
+// known, the error is a [storage.ErrUnknown], and a repeat of the run does the rest.
 func Run(ctx context.Context, session *storage.Session, req Request) (Result, error) {
 	if err := req.prepare(ctx, session); err != nil {
 		return Result{}, err
@@ -503,7 +503,7 @@ func (w *worker) finish(failed error) error {
 	return w.write(&w.kept)
 }
 
-// notDeleted adds the line that tells that a task was not deleted.
+// notDeleted adds the line of a task that was not deleted.
 func (w *worker) notDeleted(ref storage.Ref) {
 	_ = json.NewEncoder(&w.kept).Encode(notDeleted{ref.Queue, ref.ID, true}) //nolint:errchkjson // a buffer takes it
 }

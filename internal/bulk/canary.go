@@ -43,7 +43,7 @@ const (
 // CanaryError ends a requeue with a canary, because its first attempts do not show that the cause of the
 // failures is mended.
 type CanaryError struct {
-	// Ref is the canary or, of the tasks after it, the one whose first attempt failed last.
+	// Ref is the canary or, of the tasks after it, the task whose first attempt failed last.
 	Ref storage.Ref
 	// Waits is set if the canary has not started in time.
 	Waits bool
@@ -124,7 +124,7 @@ type canary struct {
 	last    []bool // whether the last first attempts failed, the newest at the end
 }
 
-// look reads what became of an attempt. t is the task, if it is there.
+// look reads the fate of an attempt. t is the task, if it is there.
 func (c *canary) look(ctx context.Context, f *first) (is fate, t storage.Task, stop *CanaryError, err error) {
 	t, err = c.session.Storage().Task(ctx, f.ref)
 	stop = &CanaryError{Ref: f.ref}
@@ -239,7 +239,8 @@ func completedOf(ctx context.Context, store storage.Storage, queue string) (int6
 	return stats[0].Totals.Completed, nil
 }
 
-// stuck says why the canary has not started. It returns nil if the canary started at the last moment.
+// stuck returns the reason why the canary has not started. It returns nil if the canary started at the last
+// moment.
 func (c *canary) stuck(ctx context.Context, stop *CanaryError) error {
 	v, err := storage.Why(ctx, c.session.Storage(), stop.Ref)
 	switch {

@@ -10,11 +10,11 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Preview tells what a request would do.
+// Preview describes what a request would do.
 type Preview struct {
 	// Count is the number of tasks to which the action would be done. If More is set, there may be more.
 	Count int64
-	// More tells that the budget ended before all tasks were searched.
+	// More means that the budget ended before all tasks were searched.
 	More bool
 	// Most is the largest number of tasks to which the action may be done: Count if More is not set, and
 	// math.MaxInt64 if it is not known.
@@ -33,7 +33,7 @@ type Preview struct {
 	Reasons    []Reason
 	// Searched and Total are as in Result.
 	Searched, Total int64
-	// Consequence tells in a sentence what would happen to the tasks.
+	// Consequence is a sentence that describes what would happen to the tasks.
 	Consequence string
 }
 
@@ -54,7 +54,8 @@ var PreviewTime = time.Second
 // samples is how many tasks a preview shows.
 const samples = 5
 
-// Look returns what a request would do, and changes nothing. Bad input gives a *[storage.InvalidError].
+// Look returns what a request would do, and changes nothing. It returns a *[storage.InvalidError] for bad
+// input.
 func Look(ctx context.Context, session *storage.Session, req Request, budget Budget) (Preview, error) {
 	if err := req.prepare(ctx, session); err != nil {
 		return Preview{}, err

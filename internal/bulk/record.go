@@ -27,8 +27,8 @@ type Record struct {
 	Timeout    string            `json:"timeout,omitempty"`
 	KeepFor    string            `json:"keep_for,omitempty"`
 	UntilRead  bool              `json:"until_read,omitempty"`
-	// UniqueKey is the unique key that the task holds for its life, and WindowKey the one that it holds until
-	// the moment WindowUntil.
+	// UniqueKey is the unique key that the task holds for its life, and WindowKey the unique key that it holds
+	// until the moment WindowUntil.
 	UniqueKey   string          `json:"unique_key,omitempty"`
 	WindowKey   string          `json:"window_key,omitempty"`
 	WindowUntil time.Time       `json:"window_until,omitzero"`
@@ -47,12 +47,12 @@ type Record struct {
 	Progress   []byte          `json:"progress,omitempty"`
 	Checkpoint []byte          `json:"checkpoint,omitempty"`
 
-	// NotDeleted tells that the task of an earlier line was not deleted, because it had changed or was gone by
+	// NotDeleted means that the task of an earlier line was not deleted, because it had changed or was gone by
 	// then, or because the run was stopped. Such a line has no other fields than Queue and ID.
 	NotDeleted bool `json:"not_deleted,omitempty"`
 }
 
-// notDeleted is a line that tells that a task was not deleted.
+// notDeleted is the line of a task that was not deleted.
 type notDeleted struct {
 	Queue      string `json:"queue"`
 	ID         string `json:"id"`
@@ -116,8 +116,8 @@ func text(d time.Duration) string {
 
 // Insert returns the insert that brings the task back, waiting or scheduled for the moment at which it was
 // due. Its job sees that moment, and in a task that had become due the moment of its delay. Insert leaves out
-// the window of the task; see [Record.Window]. A duration that cannot be read, an invalid partition and an
-// invalid cost give a *[storage.InvalidError]. The storage checks the rest.
+// the window of the task; see [Record.Window]. It returns a *[storage.InvalidError] for a duration that
+// cannot be read, an invalid partition or an invalid cost. The storage checks the rest.
 func (r Record) Insert() (storage.Insert, error) {
 	in := storage.Insert{
 		Ref: storage.Ref{Queue: r.Queue, ID: r.ID}, Kind: r.Kind, Encoding: r.Encoding, Payload: r.Payload,
@@ -177,8 +177,8 @@ func (r Record) dueHeaders() map[string]string {
 	return all
 }
 
-// Window returns what is left of the task's unique window at the storage's time now, the zero Unique where
-// nothing is.
+// Window returns the rest of the task's unique window at the storage's time now, the zero Unique if nothing
+// is left.
 func (r Record) Window(now time.Time) storage.Unique {
 	left := r.WindowUntil.Sub(now)
 	if r.WindowKey == "" || left < storage.MinSpan {

@@ -32,7 +32,7 @@ const (
 
 // field is a property of a task that a word can name.
 type field struct {
-	name   string // ends in a dot where more names follow
+	name   string // ends in a dot if more names follow
 	kind   kind
 	states []storage.State // the only states in which the field has a value; nil for all
 	text   func(t *storage.Task) string
@@ -254,7 +254,8 @@ func (w *word) buildFlag(t *term) error {
 	return nil
 }
 
-// holds reports whether two values stand as an operator says. order is what [cmp.Compare] returns for them.
+// holds reports whether two values stand as an operator demands. order is what [cmp.Compare] returns for
+// them.
 func holds(op string, order int) bool {
 	switch op {
 	case ">":
@@ -388,8 +389,8 @@ func ParseRate(from, text string) (storage.Rate, error) {
 }
 
 // ParseDuration reads a duration as [time.ParseDuration] does. The text may also have weeks (w) and days (d),
-// before all other units: 2d12h. A negative duration, one without a unit, and one longer than
-// [storage.MaxDelay] give a *[storage.InvalidError].
+// before all other units: 2d12h. It returns a *[storage.InvalidError] for a negative duration, a duration
+// without a unit, and a duration longer than [storage.MaxDelay].
 func ParseDuration(text string) (time.Duration, error) {
 	rest, whole := text, time.Duration(0)
 	for _, unit := range []struct {
@@ -479,7 +480,7 @@ func (w *word) buildParams(t *term) error {
 	}
 	given, isNumber := parseNumber(text)
 	at, _, isMoment := parseMoment(text)
-	if !isNumber && !isMoment { // whether a duration lies ahead or behind, a parameter does not say
+	if !isNumber && !isMoment { // a parameter does not show whether a duration lies ahead or behind
 		return w.wrong("the value",
 			"a number or a moment such as 2026-11-23 or 2026-11-23T10:00:00Z behind %s", op)
 	}

@@ -67,7 +67,7 @@ A - before a word means not. A word alone is searched for in the ref, the kind a
 `
 
 // HiddenPrefix begins the names of the queues in which midge keeps its own records. A filter matches their
-// tasks only where it names the queue.
+// tasks only if it names the queue.
 const HiddenPrefix = storage.ReservedQueues
 
 // Filter chooses tasks. The zero Filter matches every task of the queues that are not hidden.
@@ -140,7 +140,7 @@ func (f Filter) Match(t storage.Task) bool {
 	return true
 }
 
-// MatchQueue reports whether tasks of a queue can match. Those of a hidden queue can only where the filter
+// MatchQueue reports whether tasks of a queue can match. Tasks of a hidden queue can match only if the filter
 // names the queue.
 func (f Filter) MatchQueue(queue string) bool {
 	named := f.hidden || !strings.HasPrefix(queue, HiddenPrefix)
@@ -210,7 +210,7 @@ func (f Filter) Partition() string {
 
 // States returns the states in which tasks can match, in the order of a task's life. It returns the states of
 // otherwise, unless a word asks for a property that only tasks in some states have, such as state:dead or
-// ended<1h: then it returns those states. Schedules match only where a word names their state.
+// ended<1h: then it returns those states. Schedules match only if a word names their state.
 func (f Filter) States(otherwise ...storage.State) []storage.State {
 	able, cursors := otherwise, false
 	for i := range f.terms {
@@ -235,7 +235,7 @@ func (f Filter) params() (n int) {
 	return n
 }
 
-// Fields returns the parameters and headers that the filter looks at, each as "params" and the steps of its
+// Fields returns the parameters and headers that the filter reads, each as "params" and the steps of its
 // path, or as "header" and its name. A caller refuses the filter to people who may not see one of them. The
 // elements of a list have the path of the list, with or without their number.
 func (f Filter) Fields() (fields [][]string) {
@@ -251,7 +251,7 @@ func (f Filter) Fields() (fields [][]string) {
 	return fields
 }
 
-// String returns the filter as Parse reads it. Equal filters give equal texts.
+// String returns the filter as Parse reads it. Equal filters have equal texts.
 func (f Filter) String() string {
 	words := make([]string, len(f.terms))
 	for i := range f.terms {

@@ -18,7 +18,7 @@ const (
 	maxParams = 10 // words about parameters: each of them walks all parameters of a task
 )
 
-// Error tells which word of a filter cannot be read. It unwraps to a *[storage.InvalidError].
+// Error names the word of a filter that cannot be read. It unwraps to a *[storage.InvalidError].
 type Error struct {
 	Word string // the word as it was given, shortened
 	At   int    // the offset of its first byte in the text
@@ -151,7 +151,7 @@ func (w *word) name() (steps []string, err error) {
 	return append(steps, b.String()), nil
 }
 
-// operator reads an operator, and returns "" where none follows. "=" is the same as ":".
+// operator reads an operator, and returns "" if none follows. "=" is the same as ":".
 func (w *word) operator() string {
 	for _, op := range []string{">=", "<=", ">", "<", ":", "="} {
 		if w.more() && strings.HasPrefix(w.text[w.at:], op) {

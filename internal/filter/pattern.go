@@ -52,7 +52,7 @@ func (p pattern) text(alone bool) string {
 // Quote writes a text as one word of a filter that matches exactly this text.
 func Quote(text string) string { return quote(text, true) }
 
-// quote puts a text into quotes where it would be read differently without them. name says that the text may
+// quote puts a text into quotes if it would be read differently without them. name means that the text may
 // stand where a field is expected.
 func quote(text string, name bool) string {
 	special := func(r rune) bool {

@@ -7,8 +7,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Running is the word that people read and may type for the state [storage.Pending]. JSON, metrics and Go say
-// pending.
+// Running is the word that people read and may type for the state [storage.Pending]. JSON, metrics and Go
+// have pending.
 const Running = "running"
 
 // RunningNote explains a number of running tasks.

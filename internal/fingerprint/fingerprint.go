@@ -1,5 +1,5 @@
-// Package fingerprint tells which tasks failed for the same cause. Their errors differ only in parts that vary
-// from task to task, such as numbers, ids, addresses, moments and quoted values.
+// Package fingerprint finds the tasks that failed for the same cause. Their errors differ only in parts that
+// vary from task to task, such as numbers, ids, addresses, moments and quoted values.
 package fingerprint
 
 import (
@@ -21,9 +21,9 @@ const (
 )
 
 // status matches a status, such as "exit status 137", "HTTP 503", "status code: 402" or, where a message
-// begins, "550 no such mailbox". A status tells causes apart: what failed with 503 may succeed later, and
-// what failed with 402 does not. The word behind the number tells "550 no such mailbox" from an amount such
-// as "512 kB".
+// begins, "550 no such mailbox". A status separates causes: a task that failed with 503 may succeed later,
+// and a task that failed with 402 does not. The word behind the number distinguishes "550 no such mailbox"
+// from an amount such as "512 kB".
 const status = `(?i:\bexit (?:status|code) \d{1,3}\b)|` +
 	`(?i:\b(?:status(?: code)?|code|http(?:/\d(?:\.\d)?)?)[ :=]{1,2}[1-5]\d\d\b)|` +
 	`(?i:(?:^|: )[45]\d\d[ -](?:[45](?:\.\d{1,3}){2} )?(?:no|[a-z]{3,})\b)`

@@ -47,7 +47,7 @@ func (p *page) saw(b build) {
 // the last page that names a version was written.
 type knownBuilds map[string]knownBuild
 
-// knownBuild tells since which minute a version has been seen, and which page named it last.
+// knownBuild is the minute since which a version has been seen, and the page that named it last.
 type knownBuild struct {
 	first   int64
 	version int64 // of the page

@@ -6,8 +6,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Flow counts what happened to the tasks of a queue. Its growth gives the rates of the queue. No count is
-// negative.
+// Flow counts what happened to the tasks of a queue. Its growth is the source of the rates of the queue. No
+// count is negative.
 type Flow struct {
 	In     int64 // tasks that joined the queue, requeues included
 	Done   int64 // attempts that completed their task

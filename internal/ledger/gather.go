@@ -41,7 +41,7 @@ func (l *Ledger) gather(ctx context.Context, hour int64, maxPayload int) error {
 		case goesOn(err): // the other parts and days are gathered
 			damaged = append(damaged, err)
 		case err != nil:
-			l.gathered = 0 // the next call looks up how far hours are gathered
+			l.gathered = 0 // the next call reads how far hours are gathered
 			return err
 		}
 		from = to

@@ -8,14 +8,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// kindMemory is what the heartbeats of runners have told about the kinds of their jobs. It lives in this
-// process, and tells what has happened between two minutes at which this process looked.
+// kindMemory holds what the heartbeats of runners have reported about the kinds of their jobs. It lives in
+// this process, and holds what has happened between two minutes at which this process read the heartbeats.
 type kindMemory struct {
-	minute  int64                   // the minute of the last look, 0 for none
-	before  int64                   // the minute of the look before
+	minute  int64                   // the minute of the last reading, 0 for none
+	before  int64                   // the minute of the reading before
 	runners map[string]*told        // by the id of the runner
-	since   map[string]*vitals.Kind // what ran between the two looks
-	builds  map[string]int64        // the number of runners of each version at the last look
+	since   map[string]*vitals.Kind // what ran between the two readings
+	builds  map[string]int64        // the number of runners of each version at the last reading
 }
 
 // told has the last figures of a runner.
@@ -95,7 +95,7 @@ func (k *kindMemory) learn(runner string, v *vitals.Vitals, old bool) {
 // most returns how many kinds a sample may have.
 func (k *kindMemory) most() int { return len(k.since) }
 
-// figures adds the kinds of a part to its sample, if the look before the last one was at the minute of the
+// figures adds the kinds of a part to its sample, if the reading before the last one was at the minute of the
 // sample before. Otherwise the sample is blind.
 func (k *kindMemory) figures(s *stored, sm *sample, before int64) {
 	if sm.blind = k.before != before || k.before == 0; sm.blind {

@@ -77,7 +77,7 @@ func (l *Ledger) Run(ctx context.Context, trouble func(error)) {
 
 // Write writes the sample of the last full minute, unless it is written already. It also gathers full hours,
 // and once the storage's clock is steady it deletes pages and actions that have been kept for long enough. It
-// returns the storage's time, or zero if the storage did not tell it.
+// returns the storage's time, or zero if the storage did not report it.
 func (l *Ledger) Write(ctx context.Context) (now time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -241,7 +241,7 @@ func (l *Ledger) readAll(ctx context.Context, pages []stored) error {
 	return errors.Join(errs...)
 }
 
-// readParts reads all parts of pages. The first part of a page tells how many parts there are. If that part
+// readParts reads all parts of pages. The first part of a page holds the number of its parts. If that part
 // is damaged, parts are read until one does not exist. If it is missing, no other part is read.
 func (l *Ledger) readParts(ctx context.Context, of string, numbers ...int64) ([]stored, error) {
 	pages := make([]stored, 0, len(numbers))

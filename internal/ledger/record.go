@@ -45,7 +45,7 @@ type Entry struct {
 	// those of them that the action changed. If the action changed none, or nobody knows which, all that were
 	// named stay.
 	IDs []string `json:"ids,omitempty"`
-	// Filter chose the tasks. Note tells what else is known, such as the end of a pause.
+	// Filter chose the tasks. Note is what else is known, such as the end of a pause.
 	Filter string `json:"filter,omitempty"`
 	Note   string `json:"note,omitempty"`
 
@@ -200,8 +200,8 @@ func distinct(texts []string) (once []string) {
 	return once
 }
 
-// finish adds the end of the action to one of its records. changed has end.IDs. only says that the action has
-// no other record.
+// finish adds the end of the action to one of its records. changed has end.IDs. only means that the action
+// has no other record.
 func (e *Entry) finish(now time.Time, end *Ending, changed map[string]bool, only bool) error {
 	e.Ended, e.Outcome, e.Count, e.Stopped = now.UTC(), Done, end.Count, end.Stopped
 	if end.Err != nil {

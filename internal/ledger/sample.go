@@ -13,15 +13,15 @@ import (
 //	the slots since the last sample, less one; flags; span;
 //	the number of queues, and the figures of each; the number of kinds, and the figures of each.
 //
-// The figures of a queue begin with a byte that tells which of them follow. Totals are the growth since the
-// last sample. Sizes are differences to the sizes in the last sample, so a queue without figures has had no
-// task, and has the same sizes as before.
+// The figures of a queue begin with a byte whose bits name the figures that follow. Totals are the growth
+// since the last sample. Sizes are differences to the sizes in the last sample, so a queue without figures
+// has had no task, and has the same sizes as before.
 const (
 	flagGap = 1 << iota
 	flagBlind
 )
 
-// The bits that tell which figures follow. The first bits are the totals, in their order.
+// The bits that name the figures that follow. The first bits are the totals, in their order.
 const (
 	hasWaiting = 1 << (4 + iota)
 	hasOldest

@@ -15,10 +15,10 @@ type Point struct {
 	At time.Time
 	// Known is false if nothing was written about the step. All figures are zero then.
 	Known bool
-	// Gap tells that a part of the step is not known, or is averaged over a longer time in which no process
+	// Gap means that a part of the step is not known, or is averaged over a longer time in which no process
 	// wrote.
 	Gap bool
-	// Enqueued counts tasks that joined the queue, requeues included, Done those that completed, Failed
+	// Enqueued counts tasks that joined the queue, requeues included, Done tasks that completed, Failed
 	// attempts that failed or lost their runner, and Dead tasks that died.
 	Enqueued, Done, Failed, Dead int64
 	// Waiting is the largest number of waiting tasks that a sample of the step saw.
@@ -33,7 +33,7 @@ type KindPoint struct {
 	At    time.Time
 	Known bool
 	Gap   bool
-	// Runs counts the runs of jobs that ended, and Failed those that failed.
+	// Runs counts the runs of jobs that ended, and Failed the runs that failed.
 	Runs, Failed int64
 	// P50, P95 and P99 are percentiles of the durations of the runs in a minute. In a longer step, each is that
 	// of the minute in which it was the greatest: percentiles are never averaged. They are right to within a
@@ -73,15 +73,15 @@ const maxPoints = 5000
 // Series returns the history from a moment to another one, in steps. A step has whole minutes or whole hours.
 // The history of hours reaches back 90 days, and that of minutes 7 days. The first step begins at or before
 // from, at a whole number of steps since 1970 in UTC. Without queues, Series returns the history of all queues.
-// A span or step that is not possible gives an *[storage.InvalidError].
+// It returns an *[storage.InvalidError] for a span or step that is not possible.
 func (l *Ledger) Series(
 	ctx context.Context, from, to time.Time, step time.Duration, queues ...string,
 ) (*Series, error) {
 	return l.series(ctx, &grid{wanted: queues}, from, to, step)
 }
 
-// Sums returns a Series that only has the figures of all queues together, without those of each queue and kind.
-// It needs little memory, however many queues there are. Waiting is not known, and zero.
+// Sums returns a Series that only has the figures of all queues together, without the figures of each queue
+// and kind. It needs little memory, however many queues there are. Waiting is not known, and zero.
 func (l *Ledger) Sums(ctx context.Context, from, to time.Time, step time.Duration) (*Series, error) {
 	return l.series(ctx, &grid{sums: true}, from, to, step)
 }

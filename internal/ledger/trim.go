@@ -20,12 +20,12 @@ const (
 )
 
 // trimEach is after about how many actions of all processes the surplus actions are deleted. This bounds the
-// audit also where no process keeps a ledger.
+// audit also if no process keeps a ledger.
 const trimEach = 1000
 
-// trimFrom tells from which action, counted from the newest one, Begin takes the time when it trims. A
-// command that begins while the storage's clock is ahead does not notice that. The hundredth newest action is
-// older than the jump, unless a hundred actions were begun since.
+// trimFrom is the number of the action, counted from the newest one, from which Begin takes the time when it
+// trims. A command that begins while the storage's clock is ahead does not notice that. The hundredth newest
+// action is older than the jump, unless a hundred actions were begun since.
 const trimFrom = 100
 
 // Trim deletes the actions that are older than 90 days at the moment now, and all but the newest actions of

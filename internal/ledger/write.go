@@ -55,8 +55,8 @@ func (m *remembered) learn(p *page, version int64) {
 
 // recall reads what other processes may have written since the last sample of this process. It is called when a
 // process or a page begins, and after a jump of the clock. It reads the pages before, back to that of the last
-// sample that is known, and also that page if it lies ahead. A process that begins looks back to the last page
-// that exists.
+// sample that is known, and also that page if it lies ahead. A process that begins reads back to the last
+// page that exists.
 func (l *Ledger) recall(ctx context.Context, number int64) error {
 	m, begins := l.known, l.known == nil
 	if begins {

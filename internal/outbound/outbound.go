@@ -28,7 +28,7 @@ const (
 	Reserved Class = "a reserved address"
 )
 
-// cloud are the addresses at which clouds give credentials and settings to their machines.
+// cloud are the addresses at which clouds hand out credentials and settings to their machines.
 var cloud = []netip.Addr{
 	netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("169.254.170.2"),
 	netip.MustParseAddr("169.254.170.23"), netip.MustParseAddr("168.63.129.16"),
@@ -105,7 +105,7 @@ func Named(ip netip.Addr, prefixes []netip.Prefix) bool {
 	})
 }
 
-// CheckPrefix returns an error for a prefix that names no address. what says what has the prefix.
+// CheckPrefix returns an error for a prefix that names no address. what names the place of the prefix.
 func CheckPrefix(what string, p netip.Prefix) error {
 	if !p.IsValid() || meant(p.Addr()) != p.Addr() {
 		return storage.Invalid(what, p, "a network such as 10.0.0.0/8 or fd12:3456::/32; an IPv4 network in its own form")

@@ -21,17 +21,17 @@ import (
 // like has, so that the decoder of the job can read it: an integer stays an integer, a float a float of its
 // width, bytes stay bytes, a moment a moment, and the keys of a map stay integers. A new element of a list
 // gets the type of the other elements, if they have one type. A value without a place in like gets the type
-// that the JSON gives it. null is permitted everywhere.
+// that it has in the JSON. null is permitted everywhere.
 //
-// JSON that cannot be read, or that has another type than like in some place, gives a *[storage.InvalidError]
-// that names the place. A damaged like gives a *[DamagedError].
+// JSON that cannot be read, or that has another type than like in some place, is a *[storage.InvalidError]
+// that names the place. A damaged like is a *[DamagedError].
 func Encode(encoding string, text []byte, like []byte) ([]byte, error) {
 	return encode(encoding, text, like, false)
 }
 
 // Edit writes the edited parameters of a task, with the types of its own as Encode does. Parameters that no
-// runner could decode may have the wrong types: a value of another type gets the type that the JSON gives it,
-// and so does every number.
+// runner could decode may have the wrong types: a value of another type gets the type that it has in the
+// JSON, and so does every number.
 func Edit(t *storage.Task, text []byte) ([]byte, error) {
 	return encode(t.Encoding, text, t.Payload, storage.Undecodable(t.Reason))
 }
@@ -43,7 +43,7 @@ func encode(encoding string, text, like []byte, free bool) ([]byte, error) {
 	if len(text) > maxSize {
 		return nil, storage.Invalid("parameters", strconv.Itoa(len(text))+" bytes", "at most %d", maxSize)
 	}
-	if encoding == codec.JSON && like == nil { // only the form can be wrong, of which document below says where
+	if encoding == codec.JSON && like == nil { // only the form can be wrong: document below reports the place
 		if compact, err := compacted(text); err == nil && depthOf(compact) <= maxDepth {
 			return compact, nil
 		}

@@ -14,7 +14,7 @@ type Scalar struct {
 	Text string
 	// NoText is set for bytes and extensions, which have no text.
 	NoText bool
-	// Number tells that Text is an integer or a float.
+	// Number means that Text is an integer or a float.
 	Number bool
 	// Moment is set if the value is a moment.
 	Moment time.Time

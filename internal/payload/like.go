@@ -7,7 +7,7 @@ import "slices"
 type example struct {
 	data   []byte
 	places []int
-	// strict tells that the value must have the kind of the places, because they are one field, or the elements
+	// strict means that the value must have the kind of the places, because they are one field, or the elements
 	// of a list of one type.
 	strict bool
 }

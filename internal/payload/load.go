@@ -21,14 +21,14 @@ type Load struct {
 	File   string `json:"file"`
 	Format string `json:"format"`
 	Kind   string `json:"kind"`
-	// Rows are the rows that have been read, and Rejected says how many of them were rejected. The others
+	// Rows are the rows that have been read, and Rejected is how many of them were rejected. The others
 	// are tasks.
 	Rows     int64 `json:"rows"`
 	Rejected int64 `json:"rejected"`
 	// Bytes is the length of the part of the text that has been read, and SHA256 its digest in hexadecimal.
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
-	// Reject says where the rejected rows stand in their file, nil if no such file was named so far.
+	// Reject names the places of the rejected rows in their file, nil if no such file was named so far.
 	Reject   *Reject `json:"reject,omitempty"`
 	Finished bool    `json:"finished"`
 }

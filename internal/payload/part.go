@@ -29,8 +29,8 @@ func Progress(t storage.Task) Part {
 	return Part{"progress", codec.JSON, t.Progress}
 }
 
-// Checkpoint returns the last checkpoint that the job of a task has stored, without the steps beside it. It is
-// empty where the steps cannot be read; [Steps] says so.
+// Checkpoint returns the last checkpoint that the job of a task has stored, without the steps beside it. It
+// is empty if the steps cannot be read; [Steps] reports that.
 func Checkpoint(t storage.Task) Part {
 	e, _ := steps.Decode(t.Checkpoint)
 	return Part{"checkpoint", t.Encoding, e.Checkpoint}

@@ -49,19 +49,19 @@ const maxDepth = 100
 // maxSize bounds the input and the output, in bytes: four times the largest payload.
 const maxSize = 4 * storage.MaxPayloadCap
 
-// DamagedError tells why a payload cannot be shown. Its text quotes nothing of the payload.
+// DamagedError is the reason why a payload cannot be shown. Its text quotes nothing of the payload.
 type DamagedError struct {
 	Encoding string // of the payload
 	Problem  string
 }
 
-// Error tells the encoding and the problem.
+// Error names the encoding and the problem.
 func (e *DamagedError) Error() string {
 	return "payload is no " + storage.PrintableText(e.Encoding, 64) + ": " + e.Problem
 }
 
-// JSON returns a payload as JSON without white space. A payload that is damaged, nests too deep, is too large,
-// or has an encoding that midge does not know gives a *[DamagedError].
+// JSON returns a payload as JSON without white space, or a *[DamagedError] for a payload that is damaged,
+// nests too deep, is too large, or has an encoding that midge does not know.
 func JSON(encoding string, payload []byte) ([]byte, error) {
 	if err := check(encoding, payload); err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ func SettingOf(text string) (Setting, error) {
 }
 
 // Set returns the encoded parameters of a task with new values of some fields. A value is JSON, and any other
-// value is a text. Where the field has a text, the value is a text, too, unless it is JSON with quotes. Set
+// value is a text. If the field has a text, the value is a text, too, unless it is JSON with quotes. Set
 // adds a field that its object lacks, but neither an object nor an element of a list. It returns a
 // *[storage.InvalidError] if a setting does not fit the parameters.
 func Set(t *storage.Task, settings []Setting) ([]byte, error) {

@@ -14,7 +14,7 @@ type Step struct {
 	Ended time.Time  `json:"ended"` // of a sleep, when it began
 	Took  float64    `json:"took_seconds"`
 	Until *time.Time `json:"until"` // the end of a sleep, nil for a step
-	// Result is null if the step has none, or if it cannot be read. Problem says why it cannot.
+	// Result is null if the step has none, or if it cannot be read. Problem is the reason why it cannot.
 	Result  json.RawMessage `json:"result"`
 	Problem string          `json:"problem,omitempty"`
 }

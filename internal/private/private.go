@@ -38,8 +38,8 @@ func Read(path string, most int64) (text string, info fs.FileInfo, err error) {
 	return string(b), info, err
 }
 
-// check returns an error if others than the owner may read or write the file. On Windows these bits say nothing
-// about permissions.
+// check returns an error if others than the owner may read or write the file. On Windows these bits mean
+// nothing for permissions.
 func check(info fs.FileInfo) error {
 	if !info.Mode().IsRegular() {
 		return errors.New("want a regular file")

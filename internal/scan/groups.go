@@ -39,8 +39,8 @@ func (g *Group) LastError() string {
 	return line
 }
 
-// Discarded reports whether the job of a dead task gave up by itself, for example because the task asks for
-// something that does not exist. A requeue fails again unless the cause is mended.
+// Discarded reports whether the job of a dead task has discarded the task, for example because the task asks
+// for something that does not exist. A requeue fails again unless the cause is mended.
 func Discarded(t storage.Task) bool {
 	return t.State == storage.Dead && t.Reason == storage.AttemptDiscarded
 }
@@ -86,7 +86,7 @@ type Grouping struct {
 	Others int64
 }
 
-// front tells how far the tasks of a queue and state are read.
+// front is how far the tasks of a queue and state are read.
 type front struct {
 	place
 
@@ -193,7 +193,7 @@ func (g *Grouping) add(t storage.Task) {
 	}
 }
 
-// Groups returns what was counted so far, the largest first.
+// Groups returns the groups that were counted so far, the largest first.
 func (g *Grouping) Groups() []Group {
 	groups := make([]Group, 0, len(g.groups))
 	for _, one := range g.groups {

@@ -38,7 +38,7 @@ func Mentioned(text string) (refs []storage.Ref, ids []string) {
 		}
 	}
 	id(text)
-	if queue, name, ok := strings.Cut(text, "/"); ok { // a ref may have names that look like words of a log
+	if queue, name, ok := strings.Cut(text, "/"); ok { // a ref may have names that resemble words of a log
 		ref(queue, name)
 	}
 	queues, tasks := queueWord.FindStringSubmatch(text), taskWord.FindAllStringSubmatch(text, mostMentioned)

@@ -68,8 +68,8 @@ type Request struct {
 	Cursor string
 }
 
-// Order tells in which order the tasks come. It is "" if the newest are not first, because Newest is not set or
-// states are read whose tasks have not ended.
+// Order returns the order in which the tasks come. It is "" if the newest are not first, because Newest is
+// not set or states are read whose tasks have not ended.
 func (r *Request) Order() string {
 	states := r.states()
 	for _, state := range states {
@@ -102,7 +102,8 @@ func (r *Request) states() []storage.State {
 type Page struct {
 	// Tasks are the matching tasks, at most Request.Limit. Stack, Result, Progress and Checkpoint are left out.
 	Tasks []storage.Task
-	// Searched counts the tasks that were read since the first call, and Matched those that matched.
+	// Searched counts the tasks that were read since the first call, and Matched the tasks that
+	// matched.
 	Searched, Matched int64
 	// Total is about the number of tasks to search. It is at least Searched.
 	Total int64
@@ -119,8 +120,8 @@ type Page struct {
 // Done reports whether all tasks are searched.
 func (p *Page) Done() bool { return p.Cursor == "" }
 
-// Next reads from the cursor of a request on, at least one page. A damaged cursor, one of another filter, and
-// an invalid name give a *[storage.InvalidError].
+// Next reads from the cursor of a request on, at least one page. It returns a *[storage.InvalidError] for a
+// damaged cursor, a cursor of another filter, and an invalid name.
 func Next(ctx context.Context, store Source, req Request) (Page, error) {
 	w, err := begin(ctx, store, req)
 	if err != nil {
@@ -163,7 +164,7 @@ type mark struct {
 	Searched int64         `json:"n"`
 	Matched  int64         `json:"m"`
 	Now      int64         `json:"t"` // in microseconds
-	Of       uint64        `json:"f"` // tells requests apart
+	Of       uint64        `json:"f"` // distinguishes requests
 }
 
 // walker is one call under way.

@@ -388,7 +388,7 @@ func (s *Scene) night(ctx context.Context) error {
 	return nil
 }
 
-// deploy gives the last runner another version.
+// deploy changes the version of the last runner.
 func (s *Scene) deploy(ctx context.Context, version string) error {
 	s.Runners[len(s.Runners)-1].Version = version
 	return s.Beat(ctx)

@@ -89,7 +89,7 @@ func sunday(part string) string {
 	step := 1
 	switch {
 	case stepped:
-		step, _ = strconv.Atoi(text) // 0 where it is none
+		step, _ = strconv.Atoi(text) // 0 if it is none
 	case !ranged:
 		high = low
 	}
@@ -154,7 +154,7 @@ func longest(base string, at int) (values int, ranged bool) {
 	return last - first + 1, ranged
 }
 
-// next returns the first tick strictly after a moment, zero where there is none.
+// next returns the first tick strictly after a moment, zero if there is none.
 //
 // Between two changes of the zone's offset the wall clock advances evenly, so that each such period
 // is searched by itself: first the wall times that the clock skipped at its beginning, then those
@@ -198,7 +198,7 @@ func offsetOf(t time.Time) time.Duration {
 // searchYears is how far ahead to search, in years: the 29th of February can be eight years away.
 const searchYears = 9
 
-// match returns the first wall time from t on that the fields name, zero where there is none within
+// match returns the first wall time from t on that the fields name, zero if there is none within
 // searchYears. Wall times are represented as if they were UTC.
 func (c *cronSpec) match(t time.Time) time.Time {
 	f := &c.fields
@@ -221,7 +221,7 @@ func (c *cronSpec) match(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// day reports whether the fields name the day of t. Where both the day of the month and the day of
+// day reports whether the fields name the day of t. If both the day of the month and the day of
 // the week are restricted, one of them must match, as crontab defines it. A field with a step such as
 // */2 is restricted here, while crontab(5) takes each field that begins with * for unrestricted.
 func (c *cronSpec) day(t time.Time) bool {

@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// A name belongs to the program that declares the schedule, or to nobody: then the schedule is kept. These errors
-// say why a name is refused.
+// A name belongs to the program that declares the schedule, or to nobody: then the schedule is kept. These
+// errors are the reasons why a name is refused.
 var (
 	// ErrDeclared is returned by Set if the name belongs to a program.
 	ErrDeclared = errors.New("a program has declared the schedule: " +

@@ -137,7 +137,7 @@ func withoutZeros(text string) string {
 	return text
 }
 
-// In returns the schedule in a zone, or what is wrong with the schedule or the zone.
+// In returns the schedule in a zone, or an error that names the fault of the schedule or the zone.
 func (s Schedule) In(zone string) (Schedule, error) {
 	switch {
 	case s.err != nil:
@@ -178,7 +178,7 @@ func (s Schedule) Local(after time.Time) time.Time {
 	return t.In(after.Location())
 }
 
-// Next returns the first tick strictly after a moment, or the zero time where there is none, as for
+// Next returns the first tick strictly after a moment, or the zero time if there is none, as for
 // the 30th of February, and for an invalid schedule.
 func (s Schedule) Next(after time.Time) time.Time {
 	var t time.Time

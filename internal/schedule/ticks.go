@@ -59,7 +59,7 @@ func Declare(in *storage.Insert, d storage.Declaration) {
 
 // Ticks returns what a cursor that is declared as d and due at next makes at the storage's time
 // now: the due ticks, according to its policy, oldest first, and the next tick, strictly later than
-// now; zero where there is none.
+// now; zero if there is none.
 func Ticks(
 	cursor storage.Ref, d *storage.Declaration, next, now time.Time,
 ) (due []time.Time, after time.Time, err error) {
@@ -75,7 +75,7 @@ func Ticks(
 	switch {
 	case d.CatchUp == SkipMissed && now.Sub(latest) > lateAfter:
 		return nil, after, nil
-	case d.CatchUp != AllMissed || d.Overlap == SkipOverlap: // where tasks must not overlap, one is enough
+	case d.CatchUp != AllMissed || d.Overlap == SkipOverlap: // if tasks must not overlap, one is enough
 		return []time.Time{latest}, after, nil
 	}
 	most := d.CatchUpCap

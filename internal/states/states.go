@@ -33,7 +33,7 @@ const (
 type State struct {
 	Number Number
 	Name   string // by which callers know it; "" for a record set apart
-	Letter byte   // in the scripts of Redis; 0 where they have no such state
+	Letter byte   // in the scripts of Redis; 0 if they have no such state
 	SQL    string // the name of the number in the functions of PostgreSQL, in braces
 	Live   bool   // the task has not ended
 	Ended  bool   // the task has ended, and is kept until a moment

@@ -1,5 +1,5 @@
 // Package steps packs the finished steps of a job and its checkpoint into the bytes that a task keeps as its
-// checkpoint. Everyone who reads or writes these bytes does so through an [Envelope].
+// checkpoint. All code that reads or writes these bytes does so through an [Envelope].
 //
 // A checkpoint without steps is stored as it is. If there are steps, or if the checkpoint itself begins
 // with the byte 0xC1, which neither MessagePack nor JSON uses, the bytes are:

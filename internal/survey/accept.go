@@ -17,11 +17,11 @@ var acceptable = []string{
 	"limit-clash:QUEUE", "undeclared-limit:QUEUE", "unread-schedules:QUEUE",
 }
 
-// AcceptSyntax is the part of the help that says how to name an accepted finding.
+// AcceptSyntax is the part of the help that describes how to name an accepted finding.
 var AcceptSyntax = "  " + strings.Join(acceptable, "\n  ") + "\n"
 
-// CheckAccepted returns a *[storage.InvalidError] for a text that cannot name a finding. from says where
-// the text was given.
+// CheckAccepted returns a *[storage.InvalidError] for a text that cannot name a finding. from names the place
+// of the text.
 func CheckAccepted(from, text string) error {
 	code, what, _ := strings.Cut(text, ":")
 	known := func(a string) bool { return a == text || what != "" && strings.HasPrefix(a, code+":") }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Level says how much a finding matters.
+// Level is how much a finding matters.
 type Level string
 
 // The levels.
@@ -153,7 +153,7 @@ func (w Words) count(n int64, one string) string {
 	return w.Number(n) + w.Gap + one
 }
 
-// Waits says how many tasks wait.
+// Waits returns a text that states how many tasks wait.
 func (w Words) Waits(n int64) string {
 	switch n {
 	case 0:

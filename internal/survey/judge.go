@@ -120,7 +120,7 @@ func (j *judge) queue(q *Queue) {
 		j.paused(q, waits, old)
 	}
 	if q.Idle() {
-		if len(j.Runners) > 0 || j.b.Accepts(noRunner(q.Queue)) { // else noRunners tells of all queues
+		if len(j.Runners) > 0 || j.b.Accepts(noRunner(q.Queue)) { // else noRunners reports all queues
 			if q.Oldest > 0 {
 				waits += ", the oldest for " + j.w.Span(q.Oldest)
 			}
@@ -134,7 +134,7 @@ func (j *judge) queue(q *Queue) {
 	}
 	j.limits(q)
 	known := j.b.Accepts(noRunner(q.Queue)) || len(j.Runners) == 0 && j.b.Accepts("no-runners")
-	if old && !q.Paused && (!q.Idle() || known) { // else paused or the lack of a runner says it
+	if old && !q.Paused && (!q.Idle() || known) { // else paused or no-runner reports it
 		limit, next := j.waitsForLimit(q)
 		j.add(Finding{
 			Level: Problem, Code: "oldest", Queue: q.Queue, Accept: "oldest:" + q.Queue, Tasks: q.Waiting,
@@ -244,7 +244,8 @@ func (j *judge) unstopped() {
 	}
 }
 
-// nearLimit is the part of the dead tasks that a queue keeps at which a finding says that it is nearly full.
+// nearLimit is the part of the dead tasks that a queue keeps at which a finding reports that it is nearly
+// full.
 const nearLimit = 0.8
 
 // evicted adds the finding that a queue has, or nearly has, as many dead tasks as it keeps.

@@ -53,8 +53,8 @@ func (w Words) bounds(concurrency int, r storage.Rate, of string) (parts []strin
 	return parts
 }
 
-// AtLimit returns why the limit of a queue admits no other start at a moment, such as "50 of 50 run", or
-// "next start in 12s"; "" if it admits one.
+// AtLimit returns the reason why the limit of a queue admits no other start at a moment, such as "50 of 50
+// run", or "next start in 12s"; "" if it admits a start.
 func (w Words) AtLimit(s *storage.Stats, now time.Time) string {
 	w = w.withDefaults()
 	full, spent := s.AtLimit()
@@ -69,7 +69,7 @@ func (w Words) AtLimit(s *storage.Stats, now time.Time) string {
 }
 
 // waitsForLimit returns how the limit of a queue keeps its tasks waiting, "" if it does not, and the command
-// that shows more. It looks at no partition, because there may be very many.
+// that shows more. It reads no partition, because there may be very many.
 func (j *judge) waitsForLimit(q *Queue) (limit, next string) {
 	next = "midge queue show " + q.Queue
 	if q.KeptWaiting() {

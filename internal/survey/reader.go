@@ -60,7 +60,7 @@ type Reader struct {
 	of   noted
 	// deadAt and sinceAt are when dead tasks, and the audit, were last read, or could not be read.
 	deadAt, sinceAt time.Time
-	// searched tells that the whole audit was searched for pauses that began before the first reading.
+	// searched means that the whole audit was searched for pauses that began before the first reading.
 	searched bool
 	causes   deadCount
 	cursors  map[string]*queueCursors
@@ -89,7 +89,7 @@ func (r *Reader) Forget() {
 	r.of.names, r.of.runners, r.deadAt, r.cursors = time.Time{}, time.Time{}, time.Time{}, nil
 }
 
-// storageNow is the storage's time, as far as the last description of the storage tells.
+// storageNow is the storage's time, as far as the last description of the storage shows.
 func (r *Reader) storageNow() time.Time { return r.cfg.Now().Add(r.of.skew) }
 
 // Read reads the storage. A reading that fails changes nothing of what the reader knows.

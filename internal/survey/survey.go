@@ -1,6 +1,6 @@
 // Package survey reads a storage and judges what it found. A [Reader] reads the queues, runners, schedules and
 // causes of death, and keeps what rarely changes from one reading to the next. [Survey.Findings] lists what
-// needs somebody. The command, the dashboard and the metrics use both, so that they report the same.
+// needs attention. The command, the dashboard and the metrics use both, so that they report the same.
 //
 //	survey.go    a Survey, and the sums and forecasts that follow from it
 //	reader.go    the Reader: sizes, runners, description, rates
@@ -73,8 +73,8 @@ type Queue struct {
 	Undecodable []storage.KindTrouble
 	// UnknownSince is since when a task of an unknown kind has waited; zero if that is not known.
 	UnknownSince time.Time
-	// OnlyLoads says that all that the queue holds of live tasks are records of loads and imports, which never
-	// run. It is read while no runner is alive.
+	// OnlyLoads means that all live tasks of the queue are records of loads and imports, which never run. It is
+	// read while no runner is alive.
 	OnlyLoads bool
 	// UnreadSchedules is how many schedules of the queue the survey does not judge.
 	UnreadSchedules int64
@@ -249,10 +249,10 @@ type past struct {
 	queues map[string]storage.Stats
 }
 
-// pastFor is the least time over which a forecast looks back.
+// pastFor is the least past time that a forecast covers.
 const pastFor = 10 * time.Second
 
-// remember gives the survey that follows this one the sizes of the queues from pastFor or more before it.
+// remember passes to the survey that follows this one the sizes of the queues from pastFor or more before it.
 // Until the reader has read for so long, these are the sizes from its first reading.
 func (s *Survey) remember(fresh *Survey) {
 	switch {

@@ -21,8 +21,8 @@ func (u *Unserved) Add(s *storage.Stats) {
 	u.schedules = ledger.Sum(u.schedules, s.Cursors)
 }
 
-// Text says what needs a runner, such as "3 waiting, 4 scheduled or retrying". It is "" if nothing needs one.
-// The function number formats a number and the space behind it.
+// Text names the tasks that need a runner, such as "3 waiting, 4 scheduled or retrying". It is "" if none
+// needs one. The function number formats a number and the space behind it.
 func (u *Unserved) Text(number func(int64) string) string {
 	var parts []string
 	for _, c := range []struct {
