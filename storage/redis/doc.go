@@ -17,8 +17,8 @@
 // application have the same Config.Prefix; applications that share a Redis have different ones.
 //
 // Open refuses a replica, a node of a Cluster that the Config takes for one Redis, a version before
-// 6.2, and a Redis that evicts keys when it is full: where maxmemory is set, maxmemory-policy has to
-// be noeviction. Open warns where appendonly is off, because tasks are then lost when Redis stops. So
+// 6.2, and a Redis that evicts keys when it is full: if maxmemory is set, maxmemory-policy has to
+// be noeviction. Open warns if appendonly is off, because tasks are then lost when Redis stops. So
 // redis.conf needs the lines below. With appendfsync always a power cut loses nothing. With replicas,
 // min-replicas-to-write 1 keeps a master that is cut off from accepting tasks. With Config.WaitReplicas, or
 // wait_replicas=1 in the URL, a call that no replica has confirmed fails with a [ReplicasError].
@@ -44,17 +44,18 @@
 // Config.WaitReplicas needs +wait, without which Open refuses the user.
 //
 // Open tries all commands that the scripts use. It refuses a user without one of the commands for
-// reading, or with only some of those for writing, by a [PermissionError] that names them, and a user
-// that may not use the keys, by one that names these. Without any writes, or without scripts, it opens
-// with a warning, and each call that writes returns a PermissionError. The permissions are looked at
-// again each minute. The same holds for commands that the server has renamed.
+// reading, or with only some of the commands for writing, by a [PermissionError] that names the
+// commands, and a user that may not use the keys, by a PermissionError that names the keys. Without
+// any writes, or without scripts, it opens with a warning, and each call that writes returns a
+// PermissionError. The permissions are checked again each minute. The same holds for commands that
+// the server has renamed.
 //
-// Open makes its checks with +info and +config|get, and warns where it may not. With +client|setname
+// Open makes its checks with +info and +config|get, and warns if it may not use them. With +client|setname
 // the server's list of clients shows the storage as "midge". Categories such as +@connection or
 // +@write contain commands that can harm other users: CLIENT KILL, FLUSHALL, MIGRATE. Redis 6.2 lets
 // a new user listen to all channels; so resetchannels stands before the & rule.
 //
-// The rest of this comment explains how the storage works, for readers who look into Redis or work
+// The rest of this comment describes how the storage works, for readers who look into Redis or work
 // on midge.
 //
 // # Keys
@@ -123,7 +124,7 @@
 //	                         " v" -> its vitals; "" -> the clock at the last heartbeat of any runner,
 //	                         and since when no heartbeat expires after a jump, or 0
 //	midge:{*}:alive          sorted set: runner, by the time until which it counts as alive
-//	midge:{*}:lanes, opened  the lanes of all queues, where Redis is no Cluster
+//	midge:{*}:lanes, opened  the lanes of all queues, if Redis is no Cluster
 //	midge:{*}:layout         hash: the layout of the data, and the least layout that a process has to
 //	                         know to read them (layout.go)
 //	midge:{*}:probe, wake    empty key and channel: the writes of a permission check (probe.lua)
@@ -145,12 +146,12 @@
 //	lines     the mark when the line of a kind last began; -1 while the queue has a limit, a partition
 //	          or a rest
 //	own       the turn of the tasks without a partition in the ring
-//	looks     when a claim next looks for tasks that were declined for too long, or 0
-//	reindex   when a claim next looks for records without a place, and reindexed when it last found one
+//	looks     when a claim next searches for tasks that were declined for too long, or 0
+//	reindex   when a claim next searches for records without a place, and reindexed when it last found one
 //	enqueued, requeued, completed, dead, cancelled, deleted, failed, crashed,
 //	evicted   totals
 //
-// The state of a task is the set that contains it, or pending where the hash pending has its lease; a
+// The state of a task is the set that contains it, or pending if the hash pending has its lease; a
 // task in none of them waits in the line. So a claim need not write the record. No key has a TTL.
 //
 // A place is a number of 7 bytes that grows. Among tasks of the same moment, the task that a step put
@@ -163,17 +164,17 @@
 // its expiry, or as one dead task too many. A step that buries other tasks trims too. Until then the
 // sizes count the task, listings leave it out, its id is taken, and a change or a delete finds no such
 // task unless it is pending. A member of the set lines that stands for no task is set apart by a
-// Claim that meets it, or by one that looks for tasks of unknown kinds. So is a member of the set of a state
-// with another place than its task's record, whose record stays as it is.
+// Claim that meets it, or by a Claim that searches for tasks of unknown kinds. So is a member of the set of
+// a state with another place than its task's record, whose record stays as it is.
 //
-// Once a minute a claim looks at 100 lines of partitions. It puts a line that the ring lacks, or has as
-// waiting for no moment without a pause, where it belongs in the ring, and sets members apart that no claim
-// reads. A Claim removes members of the ring that have no tasks and nothing else.
+// Once a minute a claim examines 100 lines of partitions. It puts a line that the ring lacks, or that
+// waits there for no moment although it has no pause, at its place in the ring, and sets apart members
+// that no claim reads. A Claim removes members of the ring that have no tasks and nothing else.
 //
 // # The line
 //
-// Most tasks have priority 0 and join the tail of the line. The line is a list, which costs half of
-// what a sorted set does. The set waiting has the other tasks: tasks of another priority, and tasks of
+// Most tasks have priority 0 and join the tail of the line. The line is a list, which costs half as
+// much as a sorted set. The set waiting has the other tasks: tasks of another priority, and tasks of
 // priority 0 that were claimed and went back to the head. So claims first take the tasks of waiting
 // that come before the line (scores up to BEHIND in scripts.go), then the line, then the rest of
 // waiting.
@@ -184,17 +185,17 @@
 //
 // No step removes an entry from the middle of the list. A task that leaves out of turn (it is
 // cancelled, changed or deleted) leaves its entry behind, which is then void: voids has the id and the
-// number tail of that moment. An entry is void where voids has its id with the entry's number or a
+// number tail of that moment. An entry is void if voids has its id with the entry's number or a
 // later one; so a task can join the line again under the same id. meta counts the void entries, so
-// that sizes are exact. A claim drops the void entries that it meets, a few hundred a call, and tells
-// its caller whether to ask again. A step in which tasks leave out of turn sweeps the head of the line
-// where more than 500 entries, and more than half of all, are void: it drops void entries, and moves
-// tasks to waiting, where their numbers are their scores.
+// that sizes are exact. A claim drops the void entries that it meets, a few hundred a call, and
+// reports whether its caller has to ask again. A step in which tasks leave out of turn sweeps the head
+// of the line if more than 500 entries, and more than half of all, are void: it drops void entries,
+// and moves tasks to waiting, where their numbers are their scores.
 //
 // # A torn append-only file
 //
 // A crash can leave the append-only file with only the first bytes of the writes of a step, which stand
-// between MULTI and EXEC. Where these end within a command and aof-load-truncated is on, as it is by
+// between MULTI and EXEC. If these end within a command and aof-load-truncated is on, as it is by
 // default, Redis cuts that command off at its next start, and leaves MULTI and the commands before it in
 // the file (7.0 does; Valkey corrected it in August 2026, with pull request 4342). Nothing of them happens
 // at this start. But the next steps are appended behind them, and the start after that executes them
@@ -209,11 +210,11 @@
 // as waiting. A member that such a step added to the set of a state, with a place that its task's record
 // does not have, is set apart when its moment comes: the task is elsewhere.
 //
-// Once a minute a claim compares the number of records with the sizes of the sets (reindex.lua). Where
-// there are more records, claims walk through them, 200 a step, and each task without a place waits again,
-// before all others of its priority. A record that has the place of a scheduled, retried, declined or ended
-// task does not tell in which of these states the task was, and is set apart. Describe warns for a day
-// after that. No command of Redis tells whether a start found a torn file.
+// Once a minute a claim compares the number of records with the sizes of the sets (reindex.lua). If there
+// are more records, claims walk through them, 200 a step, and each task without a place waits again, before
+// all others of its priority. A record that has the place of a scheduled, retried, declined or ended task
+// does not show in which of these states the task was, and is set apart. Describe warns for a day after
+// that. No command of Redis reports whether a start found a torn file.
 //
 // # Steps
 //
@@ -221,7 +222,7 @@
 // meanwhile. A script reads, decides and only then writes, because Redis does not roll back: whatever
 // can fail has failed before the first write. Scripts take all names of keys from KEYS. They make
 // moments from TIME, and compare them with TIME. They take versions from the mark of the queue, which
-// each step moves to TIME, or by one where TIME is not later.
+// each step moves to TIME, or by one if TIME is not later.
 //
 // The Lua of Redis hashes each byte of each text that it holds. So a claim returns no payload of more than
 // 4 KiB, but the client reads these in a second round trip (aside.go), and a claim ends after 4 MiB of them.
@@ -242,33 +243,33 @@
 // for a claim in the same script, for inserts and completions in a second call, of apply.lua. A test can
 // switch the short ways off.
 //
-// Two numbers in meta, which each step maintains, tell when a claim may go the short way. The number
+// Two numbers in meta, which each step maintains, decide when a claim may go the short way. The number
 // soon is a lower bound of all moments of the queue: when a task falls due, a lease ends, a task or a
-// window expires, a cursor ticks. It is 0 where no bound is known, and while the queue is paused or
+// window expires, a cursor ticks. It is 0 if no bound is known, and while the queue is paused or
 // waits after a jump. A general claim that finds soon in the past maintains the queue, in a step of its
 // own before it takes tasks, and computes soon anew. The number odd grows with each suspect that joins
-// the queue. Once it has grown, a claim that wants suspects looks where the first of them stands, and
-// goes the short way if enough other tasks come before it. The number due goes with soon: it is the
-// moment of the next task or cursor only, which a claim tells its caller. Scheduled, retried, kept and
-// dead tasks cost the short way nothing. A claim that finds no declined task of its kinds remembers the
-// number lines, and for a second does not look again before that number changes (lines.go). The short
-// claim leaves each queue with a limit, a partition or a rest to the general way, because no claim remembers
-// a number lines below 0. The general claim after the last of them puts the number right (limit.lua). The
-// Concurrency counts the leases. So only claims, Configure and Stats know of limits of a queue. That of a
-// partition counts the leases that name the partition. Each end of such a lease goes the general way, and
-// is counted in one place (unlease in entry.lua). The first moment from which a partition may be ready goes
-// into the number due too.
+// the queue. Once it has grown, a claim that wants suspects finds the place of the first of them, and goes
+// the short way if enough other tasks come before it. The number due goes with soon: it is the moment of the
+// next task or cursor only, which a claim returns to its caller. Scheduled, retried, kept and dead tasks
+// cost the short way nothing. A claim that finds no declined task of its kinds remembers the number lines,
+// and for a second does not search again before that number changes (lines.go). The short claim leaves each
+// queue with a limit, a partition or a rest to the general way, because no claim remembers a number lines
+// below 0. The general claim after the last of them puts the number right (limit.lua). The Concurrency
+// counts the leases. So only claims, Configure and Stats know of limits of a queue. That of a partition
+// counts the leases that name the partition. Each end of such a lease goes the general way, and is counted
+// in one place (unlease in entry.lua). The first moment from which a partition may be ready goes into the
+// number due too.
 //
 // # Wake-ups
 //
 // A claim that leaves nothing of a queue, for a caller who could take tasks, marks its process in idle.
 // A step after which more tasks wait takes the oldest mark and publishes a wake-up on the channel of
-// that process only (wake.lua); a claim that leaves tasks does so with two marks. Where no process is
+// that process only (wake.lua); a claim that leaves tasks does so with two marks. If no process is
 // marked, nothing is published. The process wakes one of its callers (package wakeup). If nobody waits
 // there, or no claim follows, the process has the next mark taken (pass.lua).
 //
 // A process that has ended hears nothing, so that the step takes the next mark, up to eight times. On a
-// Cluster the step cannot tell that, and such a wake-up is lost: the slow scan of the runners finds the
+// Cluster the step cannot know that, and such a wake-up is lost: the slow scan of the runners finds the
 // task within a second. A mark older than three seconds counts for nothing, because idle runners claim
 // each second. An earlier due moment, a decline, a suspect, a task that is claimed only to start at once,
 // and the first step of a new queue are news for all processes.
@@ -281,14 +282,15 @@
 //
 // # Costs
 //
-// The table tells what a client sends for n tasks of a queue of N. The script calls of one Apply go
-// out in one pipeline, and those of one Extend at the same time. Those of one Claim or one Stats go out
-// one after the other, except that a Claim on a Cluster first asks all slots at the same time.
+// The table shows the commands that a client sends for n tasks of a queue of N. The script calls of one
+// Apply go out in one pipeline, and those of one Extend at the same time. Those of one Claim or one
+// Stats go out one after the other, except that a Claim on a Cluster first asks all slots at the same
+// time.
 //
 //	verb         round trips   commands           complexity
 //	Apply        1 a flush     n/250 or n/40      O(n log N); 1 and 1 more for the first call to
 //	                                              a queue, and each minute; 1 and 1 more too
-//	                                              where a short way leaves the call; 2 more
+//	                                              if a short way leaves the call; 2 more
 //	                                              a pipeline with WaitReplicas
 //	Claim        1 a command   1 per 64 queues    O(n log N), and at most 100 of maintenance
 //	  Cluster    1 or more     1 or 2 per slot    and 64 queues
@@ -298,15 +300,15 @@
 //	Tasks        1             1                  O(log N) for a page
 //	Queues       1             1                  O(log N) for a page
 //	Partitions   1             1                  O(log N) for each partition of a page
-//	Stats        1 a command   1 per 16 queues    O(1) a queue; O(log N) for its Oldest where
+//	Stats        1 a command   1 per 16 queues    O(1) a queue; O(log N) for its Oldest if
 //	                           of a slot          the line begins with 500 void entries or more
 //	Runners      1             1                  O(runners)
 //	Configure    1 or 2        1 or 2             O(1); to remove a queue O(damaged records)
 //
 // The script of one insert keeps a processor of the server busy for about 15 µs, that of one
 // completion or of a claim of one task for 20 µs, and that of a claim that finds nothing for 12 µs. A
-// claim from twenty queues takes 100 µs more, and 300 µs where something is due. The network takes
-// about as much again where calls do not come in pipelines. Eight tasks together take 6 µs each to
+// claim from twenty queues takes 100 µs more, and 300 µs if something is due. The network takes
+// about as much again if calls do not come in pipelines. Eight tasks together take 6 µs each to
 // claim and 4 µs each to complete. In batches of 250 each inserted task takes 2 to 3 µs, and each task
 // that is claimed and completed 3 to 4 µs. A task that falls due takes 3 µs more; a task that fails,
 // snoozes, is kept or expires takes 10 to 20 µs. See BenchmarkWhole and BenchmarkCalls.
@@ -319,9 +321,9 @@
 //
 // A queue is in the slot of its name. A Tx whose queues are in different slots is refused with
 // storage.ErrSpan; see Storage.Spans. A Claim asks all slots at the same time for a share each, and
-// then the slots that have more for what the others left: the order across slots is best effort. Each
-// queue remembers lanes of its own. Where a master crashes or hangs and its replica takes over, calls
-// find the new master within ten seconds after it begins to serve.
+// then the slots that have more for the tasks that the others left: the order across slots is best
+// effort. Each queue remembers lanes of its own. If a master crashes or hangs and its replica takes
+// over, calls find the new master within ten seconds after it begins to serve.
 //
 // # Limits
 //
@@ -331,7 +333,7 @@
 //
 // A script call of a claim passes over at most storage.MaxTurns partitions of a queue, and over twice as many
 // of all its queues, but at least over a hundred of each. It takes at most 200 tasks of queues with
-// partitions, about 15 µs each, and tells that there is more.
+// partitions, about 15 µs each, and reports that there is more.
 //
 // Bounds keep a claim of declined tasks below that time, with one exception. One script call of a claim reads
 // at most 500 declined tasks of each queue, and the lines of 128 kinds, shared among its queues, but at least
