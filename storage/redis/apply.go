@@ -28,7 +28,7 @@ type part struct {
 	slot   int
 	grows  bool   // a full Redis has to refuse it
 	mixed  bool   // it has other Txs than runs
-	plain  string // the letter of its runs where it has nothing else
+	plain  string // the letter of its runs if it has nothing else
 	queues []string
 	ops    int
 	bytes  int
@@ -244,7 +244,7 @@ type run struct {
 	letter, queue string
 	fence         storage.Fence // of completions, without the id
 	ids           []byte        // of completions, with commas between
-	width         int           // length of each id, 0 where the lengths differ
+	width         int           // length of each id, 0 if the lengths differ
 	lead          string        // of inserts: the first leadSize bytes of each record
 	items         []string      // of inserts: id and rest of the record
 	txs           []int         // indexes of the Txs in the call

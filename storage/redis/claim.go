@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// A script call of a claim serves at most claimQueues queues. Where the claim names many kinds it serves
-// fewer: queues times kinds, the number of lines for which the script looks, is at most claimLines.
+// A script call of a claim serves at most claimQueues queues. If the claim names many kinds, it serves
+// fewer: queues times kinds, the number of lines for which the script searches, is at most claimLines.
 const (
 	claimQueues = 64
 	claimLines  = 2000
@@ -22,7 +22,7 @@ type group struct {
 	queues []storage.ClaimQueue
 	index  int    // among all groups of the claim
 	home   string // the first queue of the whole group, whose lanes have the call
-	places []int  // the queues' indexes in the whole group; nil where no queue was left out
+	places []int  // the queues' indexes in the whole group; nil if no queue was left out
 }
 
 // place returns the index of the i-th queue in the whole group.
@@ -34,11 +34,11 @@ func (g *group) place(i int) int {
 }
 
 // Claim maintains the named queues and takes tasks from them. On one Redis a script call serves
-// up to 64 queues, in their order. Where more are named, a claim that has all tasks that it wants leaves the
+// up to 64 queues, in their order. If more are named, a claim that has all tasks that it wants leaves the
 // other queues to a later claim of its runner, if these were maintained within the last quarter of a second.
-// On a Cluster Claim asks all slots at the same time for a share each,
-// and then asks the slots that have more for the tasks that are still wanted. So the order across slots,
-// and which tasks of several slots start, is best effort.
+// On a Cluster, Claim asks all slots at the same time for a share each, and then asks the slots that have
+// more for the tasks that are still wanted. So the order across slots, and which tasks of several slots
+// start, is best effort.
 func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
 	if err := storage.CheckClaim(&req); err != nil {
 		return storage.Claimed{}, err
@@ -77,7 +77,7 @@ func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage
 	}
 	s.unsound.mended(c.mended)
 	c.finish(ctx)
-	if c.Now.IsZero() { // no queue gave an answer: all of them are damaged
+	if c.Now.IsZero() { // there is no answer for any queue: all of them are damaged
 		if c.Now, err = s.time(ctx); err != nil {
 			return storage.Claimed{}, translateRead(err)
 		}
@@ -154,13 +154,13 @@ type ask struct {
 	suspect suspects
 }
 
-// suspects tells what a script call does with suspects.
+// suspects is how a script call treats suspects.
 type suspects string
 
 const (
 	leave suspects = "0"
 	give  suspects = "1" // take one
-	tell  suspects = "t" // tell whether one waits
+	tell  suspects = "t" // report whether one waits
 )
 
 // turns asks one group after the other, each for all tasks that are still wanted.
@@ -195,9 +195,9 @@ func (c *claiming) putOff() {
 	}
 }
 
-// failed returns the error of a claim of which one script call failed with err. others tells whether
-// other script calls may have happened. If the failed call was refused and others took tasks, failed
-// returns nil: the claim returns these tasks, and a later claim that takes nothing returns the refusal.
+// failed returns the error of a claim of which one script call failed with err. others is true if other
+// script calls may have happened. If the failed call was refused and others took tasks, failed returns
+// nil: the claim returns these tasks, and a later claim that takes nothing returns the refusal.
 func (c *claiming) failed(err error, others bool) error {
 	switch {
 	case !others:
@@ -210,7 +210,7 @@ func (c *claiming) failed(err error, others bool) error {
 	return err
 }
 
-// gravest returns the gravest of several errors, nil where all are nil: an error that leaves open
+// gravest returns the gravest of several errors, nil if all are nil: an error that leaves open
 // whether a part happened is graver than one after which the part did not happen.
 func gravest(errs []error) error {
 	var worst error
@@ -292,7 +292,7 @@ type claimAnswer struct {
 	storage.Claimed
 
 	repeated bool
-	taken    int  // how many the first try took; a repeat returns those that are still pending
+	taken    int  // how many the first try took; a repeat returns the tasks that are still pending
 	suspect  bool // a suspect was taken
 	suspects bool // suspects wait
 	more     bool
@@ -361,7 +361,7 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, reply any) (*claim
 }
 
 // readEnded reads the tasks of a queue that maintenance ended, and reports whether it could read the
-// whole list. Each task is the letter of its state (k where it died of an unknown kind), its id behind
+// whole list. Each task is the letter of its state (k if it died of an unknown kind), its id behind
 // a length byte, and its kind likewise.
 func (c *claimAnswer) readEnded(queue, list string) bool {
 	r := reader{rest: list}
@@ -437,11 +437,11 @@ func (h *haul) next() string {
 	return h.records.text(int(h.lengths.number(4)))
 }
 
-// rare returns what a reply tells of the i-th queue besides its tasks. info has for each task whether it
-// started and until when it is leased, and is empty where all tasks are alike. ticks has id and record of
-// each cursor that ticks. last has the result of maintenance. lines has "b" if the limit of the queue
-// admits no task of the claim or not the one that comes next, and "h" if tasks wait because their partition
-// is at its Concurrency. Else it is the field lines of the queue if that has no declined task of the claim's
+// rare returns the parts of a reply about the i-th queue besides its tasks. info has for each task whether
+// it started and until when it is leased, and is empty if all tasks are alike. ticks has id and record of
+// each cursor that ticks. last has the result of maintenance. lines has "b" if the limit of the queue admits
+// no task of the claim or not the task that comes next, and "h" if tasks wait because their partition is at
+// its Concurrency. Else it is the field lines of the queue if that has no declined task of the claim's
 // kinds. All are empty if the reply has no list for the queue.
 func (h *haul) rare(i int) (info reader, ticks *reply, last, lines string) {
 	if len(h.special) == 0 {
@@ -458,7 +458,7 @@ func (h *haul) rare(i int) (info reader, ticks *reply, last, lines string) {
 	return info, ticks, last, lines
 }
 
-// read adds the tasks of one queue to the answer, and those that cannot be read to damaged.
+// read adds the tasks of one queue to the answer, and the tasks that cannot be read to damaged.
 func (c *claimAnswer) read(
 	req *storage.ClaimRequest, a ask, fence storage.Fence, h *haul, q takenOf, info reader,
 ) {

@@ -17,8 +17,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Config says which Redis to use and how. It needs either a URL or a Client; everything
-// else has a default.
+// Config configures [Open]. It needs either a URL or a Client; everything else has a default.
 type Config struct {
 	// URL of the server. A password in it is never printed.
 	//
@@ -32,9 +31,8 @@ type Config struct {
 	// left out. The query parameters sentinel_username and sentinel_password are for the
 	// sentinels. The URL of one Redis also takes the query parameters of go-redis, such as
 	// pool_size and client_name; its read_timeout is the timeout of writes too. Any URL takes
-	// wait_replicas, which sets WaitReplicas unless that is more. With
-	// skip_verify=true an attacker on the network can read and change everything, and Describe
-	// warns of that.
+	// wait_replicas, which sets WaitReplicas unless that is more. With skip_verify=true an attacker on
+	// the network can read and change everything, and Describe warns of that.
 	URL string
 	// TLS replaces the TLS settings of a rediss URL, and turns TLS on with any other.
 	TLS *tls.Config
@@ -55,11 +53,11 @@ type Config struct {
 	// lost then. By default Open refuses such a Redis.
 	AllowEviction bool
 	// WaitReplicas is how many replicas have to confirm each call of Apply before it succeeds: inserts, ticks
-	// of schedules, settles, changes and deletes. Where fewer do so within a second, the call fails with a
+	// of schedules, settles, changes and deletes. If fewer do so within a second, the call fails with a
 	// *ReplicasError. 0 means none. Claims, Extend and Configure do not wait: after a failover that lost a
 	// claim the task runs again. A call waits for a round trip from the master to its replicas. The user needs
 	// +wait, and a Client a ReadTimeout of more than a second. A failover loses no confirmed task only if it
-	// promotes a replica that confirmed it, as the only one does.
+	// promotes a replica that confirmed it, as the only replica does.
 	WaitReplicas int
 
 	ways    ways          // for tests
@@ -76,7 +74,7 @@ const (
 	dials       = 1 // the caller, or the Session above, tries again
 )
 
-// A master of a Cluster that no longer answers never tells which replica took over. So go-redis
+// A master of a Cluster that no longer answers never reports which replica took over. So go-redis
 // reloads the map of the Cluster while calls are made, and tries a call that waits for such a
 // master at another node before long: the client of the Cluster tries a node twice, and the client
 // of the node adds no tries of its own.
@@ -114,7 +112,7 @@ func validPrefix(prefix string) bool {
 type link struct {
 	client     goredis.UniversalClient
 	own        bool        // the storage made the client and closes it
-	interrupts *interrupts // of its calls; nil where they cannot be interrupted
+	interrupts *interrupts // of its calls; nil if they cannot be interrupted
 	unverified bool        // TLS accepts any server that answers
 }
 

@@ -19,7 +19,7 @@ var errReply = fmt.Errorf("%w: unexpected reply", storage.ErrUnknown)
 
 // translate returns the error of the storage contract for an error of go-redis. Every call of
 // go-redis passes its error through translate, once, and no other code classifies it. translate
-// decides by the code that begins an error of the server, and by the text behind the code only where the
+// decides by the code that begins an error of the server, and by the text behind the code only if the
 // server refuses a command (forbidden).
 //
 // A call that the server refused did not happen, nor did a call that was not sent. After any
@@ -40,7 +40,7 @@ func translate(err error, sent bool) error {
 		return fmt.Errorf("%w: %w", storage.ErrRefused, err)
 	}
 	code, _, _ := strings.Cut(refused.Error(), " ")
-	switch strings.TrimPrefix(code, "-") { // Redis 6.2 says -OOM from within a script
+	switch strings.TrimPrefix(code, "-") { // Redis 6.2 writes -OOM within a script
 	case "OOM":
 		return fmt.Errorf("%w: %w", storage.ErrFull, err)
 	case "NOAUTH", "WRONGPASS", "NOPERM", "MISCONF", "REFUSED":
@@ -64,7 +64,7 @@ func translateRead(err error) error {
 	return translate(err, !errors.As(err, &dial) || dial.Op != "dial")
 }
 
-// forgotten reports whether an error says that the server does not know a script by its hash.
+// forgotten reports whether an error means that the server does not know a script by its hash.
 func forgotten(err error) bool { return err != nil && goredis.HasErrorPrefix(err, "NOSCRIPT") }
 
 // spoiled reports whether a script failed because of the data: it met a key of a wrong type, or a
@@ -75,12 +75,12 @@ func spoiled(err error) bool {
 		!errors.Is(err, storage.ErrFull) && !errors.Is(err, storage.ErrRefused) && !errors.Is(err, goredis.Nil)
 }
 
-// away reports whether an error says that the server did not answer, or not in time.
+// away reports whether an error means that the server did not answer, or not in time.
 func away(err error) bool {
 	return errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable)
 }
 
-// severed reports whether an error says that a connection ended before the server's reply.
+// severed reports whether an error means that a connection ended before the server's reply.
 func severed(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }
@@ -98,7 +98,7 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", storage.ErrUnknown, context.Cause(ctx))
 }
 
-// verdict translates what a script decided by a call's identity (admit in commit.lua). It returns
+// verdict translates the decision of a script by a call's identity (admit in commit.lua). It returns
 // nil for 'N', the call happened now, and for 'R', it had happened before; storage.ErrLaneExpired
 // for 'E', errDivided for 'D', and an ErrUnknown for a call older than the last call of its lane.
 func verdict(letter byte) error {

@@ -16,8 +16,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// The functions of this file explain what is wrong with a Config or with its server. Their errors tell
-// what was given and what is wanted, and never a password.
+// The functions of this file explain the faults of a Config or of its server. Their errors name the
+// value found and the value wanted, and never a password.
 
 // checkServer returns an *InvalidError unless the Config has either a URL or a Client.
 func (c *Config) checkServer() error {
@@ -53,7 +53,7 @@ func checkClient(client goredis.UniversalClient) error {
 	return nil
 }
 
-// addresses returns the addresses in the options of an application's client, or nil where they have none.
+// addresses returns the addresses in the options of an application's client, or nil if they have none.
 func addresses(client goredis.UniversalClient) []string {
 	switch client := client.(type) {
 	case *goredis.ClusterClient:
@@ -90,7 +90,7 @@ func (c *Config) server() string {
 	return "the Client's server"
 }
 
-// explain returns an error of Open with the name of the server and, where it can tell, the setting of
+// explain returns an error of Open with the name of the server and, if it is known, the setting of
 // the Config that may be wrong.
 func (c *Config) explain(client goredis.UniversalClient, err error) error {
 	name := c.server()
@@ -136,7 +136,7 @@ func given(client goredis.UniversalClient) string {
 	return strings.Join(parts, "; ")
 }
 
-// tlsHint returns a hint where TLS may be the cause of err: the connection was made, but the exchange on
+// tlsHint returns a hint if TLS may be the cause of err: the connection was made, but the exchange on
 // it failed. Otherwise it returns "".
 func tlsHint(client goredis.UniversalClient, err error) string {
 	var dial *net.OpError

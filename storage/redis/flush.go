@@ -45,7 +45,7 @@ func (s *Storage) newCombiner() *combine.Combiner[*slotCall] {
 	})
 }
 
-// send carries out the parts of a call. If ctx ends first the outcome is unknown to the caller; a flush
+// send carries out the parts of a call. If ctx ends first, the outcome is unknown to the caller; a flush
 // that other calls share goes on for them.
 func (s *Storage) send(ctx context.Context, call storage.Call, parts []*part) error {
 	return s.combiner.Do(ctx, bySlot(call, parts)...)
@@ -91,8 +91,8 @@ func partsOf(calls []*slotCall) []*part {
 	return parts
 }
 
-// flushTogether carries out parts of one slot in one pipeline. It then sends those that a short way has
-// left, or that made a short way fail, to apply.lua.
+// flushTogether carries out parts of one slot in one pipeline. It then sends the parts that a short way
+// has left, or that made a short way fail, to apply.lua.
 func (s *Storage) flushTogether(ctx context.Context, parts []*part) {
 	invocations := invocationsOf(parts)
 	for _, inv := range invocations {
@@ -111,7 +111,7 @@ func (s *Storage) flushTogether(ctx context.Context, parts []*part) {
 	s.hand(ctx, invocations)
 }
 
-// hand gives each part its outcome, once the queues that the invocations made are on the list.
+// hand sets the outcome of each part, once the queues that the invocations made are on the list.
 func (s *Storage) hand(ctx context.Context, invocations []*invocation) {
 	for _, inv := range invocations {
 		if made := inv.made(); len(made) > 0 {
@@ -170,7 +170,7 @@ func endsAtDeadline(ctx context.Context) bool {
 
 // bounded is a context with a deadline and no timer: go-redis sets the deadline on its
 // connections. A wait for a free connection ends only by a timeout of go-redis, which can make a
-// flush last some seconds longer where no connection is free.
+// flush last some seconds longer if no connection is free.
 type bounded struct {
 	context.Context //nolint:containedctx // it is one
 

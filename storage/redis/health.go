@@ -80,7 +80,7 @@ func (s *Storage) reexamine(ctx context.Context) {
 var errUnfit = fmt.Errorf("%w: unfit server", storage.ErrRefused)
 
 // examine reads the properties of the server, or of each master of a Cluster. A property that the
-// server does not tell becomes a warning. A property that makes it unfit is an error.
+// server does not report becomes a warning. A property that makes it unfit is an error.
 func (s *Storage) examine(ctx context.Context) error {
 	var seen findings
 	look := func(ctx context.Context, node goredis.UniversalClient, key string) {
@@ -113,7 +113,7 @@ func (s *Storage) examine(ctx context.Context) error {
 // examinations is how often a server is examined while its connections end before it replies.
 const examinations = 3
 
-// patiently examines a server, and examines it again where a connection ended before the reply.
+// patiently examines a server, and examines it again if a connection ended before the reply.
 func patiently(examine func() error) (err error) {
 	for range examinations {
 		if err = examine(); !severed(err) {
@@ -124,7 +124,7 @@ func patiently(examine func() error) (err error) {
 }
 
 // eachMaster calls look for all masters of a Cluster at the same time, with a key of the master that does not
-// exist, "" where it finds none.
+// exist, "" if it finds none.
 func (s *Storage) eachMaster(
 	ctx context.Context, cluster *goredis.ClusterClient,
 	look func(ctx context.Context, node goredis.UniversalClient, key string),
@@ -185,7 +185,7 @@ func (f *findings) warnf(format string, args ...any) {
 	f.warnings = append(f.warnings, fmt.Sprintf(format, args...))
 }
 
-// look examines one server. It returns an error where the server is unfit or does not answer.
+// look examines one server. It returns an error if the server is unfit or does not answer.
 func (s *Storage) look(ctx context.Context, node goredis.UniversalClient) (*findings, error) {
 	if err := node.Ping(ctx).Err(); err != nil && !forbidden(err) {
 		return nil, translateRead(err)
@@ -254,7 +254,7 @@ const (
 	durableUnknown = "unknown: the server does not tell"
 )
 
-// durabilities are ordered, the best first. A server that does not tell may keep nothing.
+// durabilities are ordered, the best first. A server that does not report its durability may keep nothing.
 var durabilities = []string{durableAlways, durableSecond, durableNoSync, durableUnknown, durableNone}
 
 func durability(ctx context.Context, node goredis.UniversalClient, info map[string]string) string {

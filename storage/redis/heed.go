@@ -9,7 +9,7 @@ import (
 
 // calls are the calls of go-redis under way that end with their callers' contexts.
 type calls struct {
-	interrupts *interrupts // nil where calls cannot be interrupted
+	interrupts *interrupts // nil if calls cannot be interrupted
 
 	mu     sync.Mutex // guards closed, and keeps calls from beginning once it is set
 	closed bool

@@ -23,15 +23,15 @@ type interrupts struct {
 }
 
 // slack keeps the deadlines on connections behind those of a caller's context, so that the call ends
-// with the error of the context, which tells more.
+// with the error of the context, which is more precise.
 const slack = 10 * time.Millisecond
 
 // margin keeps these deadlines before the timeouts of go-redis, which sets the earlier of the two. It
-// allows for a pause of the goroutine between the computation of the one and of the other.
+// allows for a pause of the goroutine between the computations of the two.
 const margin = time.Second
 
 // newInterrupts returns the interrupts for connections on which reads and writes have this timeout, and
-// the timeout to give go-redis. in is nil where they have none, because go-redis then sets no deadlines.
+// the timeout to set in go-redis. in is nil if they have none, because go-redis then sets no deadlines.
 func newInterrupts(timeout time.Duration) (in *interrupts, timeouts time.Duration) {
 	if timeout <= 0 {
 		return nil, timeout

@@ -240,7 +240,7 @@ func (inv *invocation) made() (queues []string) {
 	return queues
 }
 
-// hand gives each part its outcome or error from the reply of the invocation.
+// hand sets the outcome or error of each part from the reply of the invocation.
 func (inv *invocation) hand() {
 	// A short way returns a text: for each part N, A, a mark of 7 bytes and two letters for each run.
 	if text, ok := inv.cmd.Val().(string); ok {

@@ -19,7 +19,7 @@ var suffixes = [block]string{
 }
 
 // sets are the sorted sets of the states that the scripts know, as suffixes of keys. To the scripts, tasks in
-// the line of a partition have the state of declined ones: the name of their line tells which they are.
+// the line of a partition have the state of declined ones: the name of their line shows which they are.
 var sets = map[states.Number]string{
 	states.Waiting: "waiting", states.Suspect: "suspects", states.Declined: "lines", states.Pending: "leases",
 	states.Scheduled: "scheduled", states.Retry: "retry", states.Completed: "completed",
@@ -62,8 +62,8 @@ func (k *keys) of(queue string, list []any) []any {
 	return append(list, k.block(queue)[:]...)
 }
 
-// some appends the keys of a queue at these places of its block to list, or all of them where places
-// is nil.
+// some appends the keys of a queue at these places of its block to list, or all of them if places is
+// nil.
 func (k *keys) some(queue string, list []any, places []int) []any {
 	all := k.block(queue)
 	if places == nil {

@@ -24,7 +24,7 @@ type LayoutError struct {
 	Knows  int // layout that this version knows
 }
 
-// Error tells both layouts, and what to do.
+// Error names both layouts, and the remedy.
 func (e *LayoutError) Error() string {
 	return fmt.Sprintf("redis: the data under the prefix %s have layout %d, which versions read that know "+
 		"layout %d; this one knows %d: run a later version of midge, or give it a prefix of its own",
@@ -36,7 +36,7 @@ func (e *LayoutError) Is(target error) bool {
 	return target == storage.ErrRefused || target == errUnfit
 }
 
-// checkLayout writes the layout of this version. It returns a *LayoutError where this version cannot
+// checkLayout writes the layout of this version. It returns a *LayoutError if this version cannot
 // read the data.
 func (s *Storage) checkLayout(ctx context.Context) error {
 	list, err := s.scripts.layout.list(ctx, s.client, []any{s.keys.global("layout")}, layout, leastReader)

@@ -7,9 +7,9 @@ import (
 )
 
 // looked remembers, by queue and kinds, the field lines of the queue's meta hash (planlines in
-// commit.lua) at which a claim found no declined task of these kinds. For a second, claims need not look
-// again before that field changes. Then a claim looks in any case: a failover may have undone the step
-// that removed the last tasks of a kind.
+// commit.lua) at which a claim found no declined task of these kinds. For a second, claims need not
+// search again before that field changes. Then a claim searches in any case: a failover may have undone
+// the step that removed the last tasks of a kind.
 type looked struct {
 	mu  sync.Mutex // guards all
 	all map[lookedFor]foundNone
@@ -26,7 +26,7 @@ type foundNone struct {
 }
 
 const (
-	// lookedMost bounds the number of entries: a claim whose entry was dropped looks once more.
+	// lookedMost bounds the number of entries: a claim whose entry was dropped searches once more.
 	lookedMost = 10_000
 	// lookedFresh is how long an entry is used.
 	lookedFresh = time.Second
@@ -41,7 +41,7 @@ func hashOf(kinds []string) (sum uint64) {
 	return sum
 }
 
-// at returns the field lines at which a claim found none of these kinds, or "" where none is known.
+// at returns the field lines at which a claim found none of these kinds, or "" if none is known.
 func (l *looked) at(queue string, kinds []string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -39,5 +39,5 @@ func (l *driverLog) Printf(ctx context.Context, format string, args ...any) {
 	line := storage.PrintableText(fmt.Sprintf(format, args...), driverLine)
 	record := slog.NewRecord(time.Now(), slog.LevelWarn, line, 0)
 	record.AddAttrs(slog.String("driver", "go-redis"))
-	_ = l.to.Handle(ctx, record) // nobody is there to tell
+	_ = l.to.Handle(ctx, record) // there is nobody to whom to report an error
 }

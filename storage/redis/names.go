@@ -61,7 +61,7 @@ func (n *names) done(queue string) {
 	delete(n.fresh, queue)
 }
 
-// listed notes that a call has put a queue on the list, as used at the moment at. added tells whether the
+// listed notes that a call has put a queue on the list, as used at the moment at. added is true if the
 // queue was not on the list before. listed reports whether the queue is fresh.
 func (n *names) listed(queue string, added bool, at string) bool {
 	n.mu.Lock()
@@ -120,7 +120,7 @@ func (n *names) known() []string {
 	return slices.Collect(maps.Keys(n.since))
 }
 
-// listKeys returns the keys of the list of queues and of the hash that tells when each was last used.
+// listKeys returns the keys of the list of queues and of the hash that holds when each was last used.
 func (s *Storage) listKeys() []any {
 	return []any{s.keys.global("queues"), s.keys.global("seen")}
 }
@@ -216,7 +216,7 @@ func (s *Storage) unregister(
 }
 
 // leave takes fresh queues off the list into which a call that ended with err put nothing, unless another
-// call may have put something there. Where err leaves open whether the call happened, the queues stay on
+// call may have put something there. If err leaves open whether the call happened, the queues stay on
 // the list.
 func (s *Storage) leave(ctx context.Context, fresh []string, err error) {
 	if away(err) && !errors.Is(err, storage.ErrLaneExpired) {
@@ -324,7 +324,7 @@ func (s *Storage) configure(
 }
 
 // unlistRemoved takes a queue that was removed off the list, and puts it back if it exists again: another
-// process may have filled and registered it since, which matters most where the removal is repeated.
+// process may have filled and registered it since, which matters most if the removal is repeated.
 func (s *Storage) unlistRemoved(ctx context.Context, queue string) error {
 	if _, err := s.unlist(ctx, queue, ""); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 )
 
 // Partitions lists the partitions of a queue of which the storage has something, in one script call. Next
-// is the key of the last partition at which the call has looked.
+// is the key of the last partition that the call has read.
 func (s *Storage) Partitions(
 	ctx context.Context, query storage.PartitionsQuery,
 ) (storage.PartitionsPage, error) {

@@ -13,16 +13,16 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// PermissionError says that the server refuses commands or keys that the storage needs: the user may not
+// PermissionError reports that the server refuses commands or keys that the storage needs: the user may not
 // use them, or the server has renamed the commands. errors.Is(err, storage.ErrRefused) holds. Open returns
-// it where the storage could not read, or could carry out only some of its writes, because Redis does not
-// roll back the writes of a script before the first write that it refuses. Where the server refuses all
-// writes, or scripts, the storage opens, and each call that writes returns a PermissionError.
+// it if the storage could not read, or could carry out only some of its writes, because Redis does not roll
+// back the writes of a script before the first write that it refuses. If the server refuses all writes, or
+// scripts, the storage opens, and each call that writes returns a PermissionError.
 type PermissionError struct {
 	// Commands are the refused commands, in capitals.
 	Commands []string
-	// Keys is the pattern of the storage's keys where the user may use the commands, but not on these keys;
-	// otherwise "". Commands is empty then.
+	// Keys is the pattern of the storage's keys if the user may use the commands, but not on these keys,
+	// and Commands is then empty; otherwise "".
 	Keys string
 }
 
@@ -42,9 +42,9 @@ func (e *PermissionError) Is(target error) bool {
 }
 
 // forbidden reports whether the server refused a command because the user may not use it, or because the
-// server does not know it, as where it was renamed. The texts are those of Redis 6.2 and later: such an
-// error within a script has no code of its own. An error of another server within err, such as that of a
-// sentinel, is no refusal.
+// server does not know it, for example after it was renamed. The texts are those of Redis 6.2 and later:
+// such an error within a script has no code of its own. An error of another server within err, such as
+// that of a sentinel, is no refusal.
 func forbidden(err error) bool {
 	var refused goredis.Error
 	if !errors.As(err, &refused) || err.Error() != refused.Error() {
@@ -69,8 +69,8 @@ var forbiddenTexts = []string{
 }
 
 // permitted finds out which of midge's commands a server refuses. key is a key of that server which does
-// not exist. It returns a *PermissionError where the storage cannot work there, and adds the refused
-// commands to f where it can only read, or not even that.
+// not exist. It returns a *PermissionError if the storage cannot work there, and adds the refused
+// commands to f if it can only read, or not even that.
 func (s *Storage) permitted(
 	ctx context.Context, node goredis.UniversalClient, key string, f *findings,
 ) error {
@@ -178,7 +178,7 @@ func (s *Storage) probeKeys(
 // probeTags bounds the search of probeKeys: a master with few slots may go without a probe.
 const probeTags = 4096
 
-// mayRead returns a *PermissionError where the server refuses scripts, without which nothing can be read.
+// mayRead returns a *PermissionError if the server refuses scripts, without which nothing can be read.
 func (s *Storage) mayRead() error {
 	if err := s.enter(); err != nil {
 		return err
@@ -190,7 +190,7 @@ func (s *Storage) mayRead() error {
 	return nil
 }
 
-// mayWrite returns a *PermissionError where the server refuses the commands of a call that writes.
+// mayWrite returns a *PermissionError if the server refuses the commands of a call that writes.
 func (s *Storage) mayWrite() error {
 	if err := s.enter(); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// Task reads one task, in one script call. It returns [storage.ErrNotFound] where there is none, and
-// [storage.ErrDamaged] where its record cannot be read or was set apart.
+// Task reads one task, in one script call. It returns [storage.ErrNotFound] if there is none, and
+// [storage.ErrDamaged] if its record cannot be read or was set apart.
 func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	var none storage.Task
 	if err := storage.CheckRef(ref); err != nil {
@@ -70,8 +70,8 @@ type found struct {
 	record, lease, history, body string
 }
 
-// fill fills t with what the scripts returned. It returns storage.ErrDamaged, or an error that wraps
-// it, where the record or the lease cannot be read.
+// fill fills t with the values that the scripts returned. It returns storage.ErrDamaged, or an error
+// that wraps it, if the record or the lease cannot be read.
 func (s *Storage) fill(t *storage.Task, f *found) error {
 	if err := readRecord(f.record+f.body, t); err != nil {
 		return err
@@ -167,7 +167,7 @@ func placed(line, place string) bool {
 }
 
 // statsQueues is how many queues one script call reads. It keeps a call below 5 ms of the server's time,
-// also where tasks of all priorities wait in each queue.
+// also if tasks of all priorities wait in each queue.
 const statsQueues = 16
 
 // Stats returns sizes and totals of queues. It makes one script call for each 16 queues of a slot, one
@@ -250,7 +250,7 @@ func (s *Storage) stats(ctx context.Context, queues []string, at []int, stats []
 }
 
 // kindSizes parses kinds as stats.lua writes them: each followed by a colon, the number of its tasks and a
-// comma. It leaves out what it cannot parse.
+// comma. It leaves out the parts that it cannot parse.
 func kindSizes(text string) []storage.KindSize {
 	var all []storage.KindSize
 	for one := range strings.SplitSeq(strings.TrimSuffix(text, ","), ",") {
@@ -258,7 +258,7 @@ func kindSizes(text string) []storage.KindSize {
 		if at < 0 {
 			continue
 		}
-		n, _ := strconv.ParseInt(one[at+1:], 10, 64) // 0 where it is no number
+		n, _ := strconv.ParseInt(one[at+1:], 10, 64) // 0 if it is no number
 		all = append(all, storage.KindSize{Kind: one[:at], Tasks: n})
 	}
 	return all

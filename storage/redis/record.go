@@ -269,7 +269,7 @@ func (r *reader) string() string {
 }
 
 // readRecord fills t from a record, behind which stands the payload from the side hash, if any. It returns
-// storage.ErrDamaged where it cannot read the record; t is then undefined.
+// storage.ErrDamaged if it cannot read the record; t is then undefined.
 func readRecord(record string, t *storage.Task) error {
 	return readInto(record, t, func(payload string, size int64) bool {
 		if payload != "" {
@@ -499,8 +499,8 @@ type lease struct {
 }
 
 // A lease begins with a fence, which is a token of 16 bytes and a version of 7. A byte of flags follows,
-// outside of a group the rank of the task in its claim (2 bytes), and then the runner. Where the clock was
-// set back, so that the version does not tell when the claim was made, that moment follows behind a NUL (7
+// outside of a group the rank of the task in its claim (2 bytes), and then the runner. If the clock was set
+// back, so that the version does not show when the claim was made, that moment follows behind a NUL (7
 // bytes). An attempt of the history has the runner and that moment in the same form. If the task counts for
 // the Concurrency of its partition, the key of the partition and its length (1) come last.
 const (

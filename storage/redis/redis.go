@@ -52,8 +52,8 @@ var (
 // does not evict keys. Its errors are *storage.InvalidError for a bad Config, *LayoutError for
 // data that this version cannot read, storage.ErrRefused for a server that is unfit or that
 // rejects a setting of the Config, such as the password or the database,
-// storage.ErrUnavailable for a server that cannot be reached and storage.ErrUnknown for one that
-// does not answer. ctx bounds only the opening.
+// storage.ErrUnavailable for a server that cannot be reached, and storage.ErrUnknown for a server
+// that does not answer. ctx bounds only the opening.
 func Open(ctx context.Context, cfg Config) (*Storage, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("redis: open: %w", err)
@@ -185,8 +185,8 @@ func (s *Storage) time(ctx context.Context) (time.Time, error) {
 }
 
 // clocks are the server's time, the latest mark of the queues that this process uses, and the
-// latest moment since when timed work waits in one of them (jump.lua). The last two are zero where
-// there is none. reindexed has by queue when a claim last found unindexed records there (reindex.lua).
+// latest moment since when timed work waits in one of them (jump.lua). The last two are zero if there
+// is none. reindexed has by queue when a claim last found unindexed records there (reindex.lua).
 type clocks struct {
 	now, mark, jumped time.Time
 	reindexed         map[string]time.Time

@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// ReplicasError says that the master has carried a call out, and that fewer replicas than
+// ReplicasError reports that the master has carried a call out, and that fewer replicas than
 // Config.WaitReplicas confirmed it in time: a failover may lose it. errors.Is(err, storage.ErrUnknown) holds.
 // A repeat of the call on its lane carries nothing out twice, and waits again. A storage.Session repeats it
 // until its patience ends; midge's Client.Repeat does so later.

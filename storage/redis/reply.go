@@ -9,8 +9,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// gather reads the outcomes of all parts of a call into applied. Where some parts happened and
-// others failed, the outcome of the call is unknown: a repeat carries out the parts that did not happen.
+// gather reads the outcomes of all parts of a call into applied. If some parts happened and others
+// failed, the outcome of the call is unknown: a repeat carries out the parts that did not happen.
 func gather(parts []*part, txs []storage.Tx, applied []storage.Applied) error {
 	if len(parts) == 0 {
 		return nil
@@ -73,7 +73,7 @@ type outcome struct {
 	reader
 
 	version int64     // of the Tx under way
-	created time.Time // of the tasks that were made, where versions do not tell
+	created time.Time // of the tasks that were made, if versions do not show it
 }
 
 // all fills in the outcomes of Txs of one operation each that led to the same state.
@@ -197,7 +197,7 @@ type operation struct {
 }
 
 // opOf returns the i-th operation of a Tx, counted from 0 in the order of part.addTx. It returns the zero
-// operation where the Tx has none such.
+// operation if the Tx has no such operation.
 func opOf(tx *storage.Tx, i int) operation {
 	if i >= 0 && i < len(tx.Deletes) {
 		d := &tx.Deletes[i]

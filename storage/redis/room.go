@@ -10,7 +10,7 @@ import (
 )
 
 // findRoom finds out whether the server, or a master of a Cluster, is full: by INFO, or by a small write
-// where the server does not tell its memory.
+// if the server does not report its memory.
 func (s *Storage) findRoom(ctx context.Context) {
 	why, known := s.memory(ctx)
 	switch {
@@ -37,7 +37,7 @@ func (s *Storage) tryRoom(ctx context.Context) {
 	}
 }
 
-// memory returns why the server, or a master of a Cluster, is full, "" for none. It reports false where it
+// memory returns why the server, or a master of a Cluster, is full, "" for none. It reports false if it
 // does not know that of all of them.
 func (s *Storage) memory(ctx context.Context) (why string, known bool) {
 	infos, err := heed(ctx, &s.scripts.calls, func(ctx context.Context) ([]string, error) {
@@ -71,10 +71,10 @@ func (s *Storage) memory(ctx context.Context) (why string, known bool) {
 	return "", true
 }
 
-// fullness judges INFO memory of one server: why it is full, "" where it is not. refused says that it
+// fullness judges INFO memory of one server: why it is full, "" if it is not. refused is true if it
 // refused the last write: then it is full although it may have freed the memory of the refused command
-// since. A server that evicts volatile keys, of which midge has none, is full only where it has refused a
-// write. fullness reports false where the server does not tell its memory.
+// since. A server that evicts volatile keys, of which midge has none, is full only if it has refused a
+// write. fullness reports false if the server does not report its memory.
 func fullness(info map[string]string, refused bool) (why string, told bool) {
 	most, err := strconv.ParseInt(info["maxmemory"], 10, 64)
 	used, bad := strconv.ParseInt(info["used_memory"], 10, 64)
@@ -85,7 +85,7 @@ func fullness(info map[string]string, refused bool) (why string, told bool) {
 	if most == 0 || strings.HasPrefix(policy, "allkeys") {
 		return "", true
 	}
-	aside, _ := strconv.ParseInt(info["mem_not_counted_for_evict"], 10, 64) // 0 where it is not told
+	aside, _ := strconv.ParseInt(info["mem_not_counted_for_evict"], 10, 64) // 0 if it is not reported
 	used -= aside
 	if used > most && policy == "noeviction" || refused && used > most/100*99 {
 		return fmt.Sprintf("the memory of Redis is full: %.1f of %.1f MB (maxmemory) are used",

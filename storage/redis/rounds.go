@@ -46,8 +46,8 @@ func (c *claiming) share(ctx context.Context, groups []*group) error {
 }
 
 // asksAgain reports whether a group has to be asked in the second round, and completes the ask a by
-// what the group gave in the first round. A group that repeated an earlier try is not asked again: it
-// has given its share, that try did not reach the second round, and nobody knows how many of the
+// the group's answer in the first round. A group that repeated an earlier try is not asked again: it
+// has returned its share, that try did not reach the second round, and nobody knows how many of the
 // tasks that it took have ended since.
 func (c *claiming) asksAgain(a *ask, gave *claimAnswer) bool {
 	wanted := c.req.Suspect && !c.suspect && a.start > 0
@@ -84,7 +84,7 @@ func (g *group) less(gave *claimAnswer) (rest *group, full int) {
 }
 
 // shares divides the tasks that the claim asks for among the groups. One of the groups that start
-// tasks may give a suspect; it is random, but the same in a repeat.
+// tasks may take a suspect; it is random, but the same in a repeat.
 func (c *claiming) shares(groups []*group) []ask {
 	asks := make([]ask, len(groups))
 	left, starting := c.start, 0

@@ -32,7 +32,7 @@ type ways struct {
 	reindex  time.Duration // replaces reindexEvery if it is not 0
 }
 
-// mostVoid is how many void entries of a line one step removes or passes over at most. A page looks at
+// mostVoid is how many void entries of a line one step removes or passes over at most. A page reads
 // four times as many entries.
 const mostVoid = 500
 
@@ -149,7 +149,7 @@ func keyPlaces() map[string]string {
 // aloneRecord is the size in bytes from which a record is a text of its own in the reply of a claim.
 const aloneRecord = 384
 
-// deadMax returns how many dead tasks a queue keeps, as Lua text: so many that there are never more where
+// deadMax returns how many dead tasks a queue keeps, as Lua text: so many that there are never more if
 // there is no limit.
 func deadMax(limits storage.Limits) string {
 	if limits.DeadMax == storage.NoLimit {
@@ -187,7 +187,7 @@ const mostKeyed = 200
 // mostAged is how many partitions of a ring count for the age of a queue.
 const mostAged = 20
 
-// lookedLines is how many lines of kinds a script call of a claim looks at, in all of its queues together.
+// lookedLines is how many lines of kinds a script call of a claim reads, in all of its queues together.
 const lookedLines = 128
 
 // padSize is the length of a field of the hash pending that keeps Redis from packing the hash. A packed
@@ -207,7 +207,7 @@ const jumpBack = time.Second
 const touchEvery = time.Minute
 
 // putOff is how long recovery and trimming wait after a claim that maintained the queue, so that
-// they work in batches where tasks expire all the time. The contract permits less than a second.
+// they work in batches if tasks expire all the time. The contract permits less than a second.
 const putOff = time.Second / 2
 
 // mostPromoted is how many scheduled tasks, and how many retried ones, a claim promotes in all of its queues
@@ -222,13 +222,13 @@ const markEvery = time.Second
 // while they are idle.
 const idleFor = 3 * time.Second
 
-// restFor is how often a claim that only maintains a queue moves its mark where nothing is due there, so
+// restFor is how often a claim that only maintains a queue moves its mark if nothing is due there, so
 // that repeated sweeps write nothing in between. It is far below storage.JumpAfter, because the mark
-// tells when a step last saw the clock.
+// shows when a step last saw the clock.
 const restFor = 7 * time.Second
 
-// reindexEvery is how often a claim compares the number of a queue's records with the sizes of its sets. Ten
-// times as long after a walk through all records, which costs some microseconds a record.
+// reindexEvery is how often a claim compares the number of a queue's records with the sizes of its sets.
+// After a walk through all records, which costs some microseconds a record, the wait is ten times as long.
 const reindexEvery = time.Minute
 
 // script is a script as it is sent: files of scripts/*.lua, joined and with their constants.
@@ -279,7 +279,7 @@ var shortKeys = map[string][]int{
 	"complete": {metaKey, tasksKey, pendingKey, leasesKey, claimsKey, lanesKey},
 }
 
-// places returns the places of the keys that a script takes, or nil where it takes all.
+// places returns the places of the keys that a script takes, or nil if it takes all.
 func (s *scripts) places(of *script) []int {
 	switch of {
 	case &s.insert:
@@ -400,7 +400,7 @@ type processor interface {
 	Process(ctx context.Context, cmd goredis.Cmder) error
 }
 
-// sent tells whether a call may have been sent. go-redis reads the arguments of a command when it
+// sent reports whether a call may have been sent. go-redis reads the arguments of a command when it
 // writes them to a connection, at each of its tries; until then nothing was sent.
 type sent struct{ atomic.Bool }
 
@@ -419,7 +419,7 @@ func (n *noted) MarshalBinary() ([]byte, error) {
 // String returns the text, for code that prints commands.
 func (n *noted) String() string { return n.text }
 
-// call returns the command that runs a script, by its text where whole is true, else by its hash.
+// call returns the command that runs a script, by its text if whole is true, else by its hash.
 func (sc *script) call(ctx context.Context, in *sent, whole bool, keys, args []any) *goredis.Cmd {
 	all := make([]any, 3, 3+len(keys)+len(args))
 	all[0], all[1], all[2] = "evalsha", &noted{sc.sha, in}, len(keys)

@@ -158,7 +158,7 @@ func (s *Storage) divide(ctx context.Context, id identity, home string, err erro
 }
 
 // askSound makes the script call of an ask. If the call fails because of a damaged queue, askSound
-// asks the queues one by one: the damaged queue gives nothing, and each other queue costs a call.
+// asks the queues one by one: the damaged queue yields nothing, and each other queue costs a call.
 func (s *Storage) askSound(ctx context.Context, req *storage.ClaimRequest, a ask) (*claimAnswer, error) {
 	answer, err := s.askFor(ctx, req, a)
 	queues := a.group.queues
@@ -197,7 +197,7 @@ func (s *Storage) askEach(
 			one.suspect = leave
 		}
 		answer, err := s.askSound(ctx, req, one)
-		if err != nil && all.Now.IsZero() { // no queue before it gave an answer, so nothing was claimed
+		if err != nil && all.Now.IsZero() { // no queue before it has an answer, so nothing was claimed
 			return nil, err
 		}
 		if err != nil {
@@ -230,7 +230,7 @@ func (c *claimAnswer) add(a *claimAnswer) {
 	}
 }
 
-// inspect returns what is wrong with a queue that made a script fail: the bad keys and fields, or
+// inspect returns the faults of a queue that made a script fail: the bad keys and fields, or
 // else the text of the script's error.
 func (s *Storage) inspect(ctx context.Context, queue string, spoil error) string {
 	list, err := s.scripts.inspect.list(ctx, s.client, s.keys.of(queue, nil))
@@ -305,7 +305,7 @@ func (s *Storage) applyApart(
 
 // extendEach extends the leases of a batch queue by queue, after a damaged queue made the batch fail with
 // err, unless an earlier try has extended them. It reports the leases of a damaged queue as Locked. It
-// returns the queue's error where one of these extensions has a progress or checkpoint to write. A batch of
+// returns the queue's error if one of these extensions has a progress or checkpoint to write. A batch of
 // one queue is not sent again: it would come from another lane, and might replace what a later Extend has
 // written.
 func (s *Storage) extendEach(

@@ -2,6 +2,6 @@
 
 package redis
 
-// shortWays tells that calls go by the short ways of their scripts where they can. The build tag
+// shortWays makes calls go by the short ways of their scripts if they can. The build tag
 // midge_general makes it false; the long tests run with and without the tag.
 const shortWays = true
