@@ -17,7 +17,7 @@
 //
 // # Permissions
 //
-// The role that calls Migrate needs CREATE on the database, or on the schema where the schema exists
+// The role that calls Migrate needs CREATE on the database, or on the schema if the schema exists
 // already. This role then owns the tables. Processes may use the same role, or one with fewer
 // privileges:
 //
@@ -36,22 +36,22 @@
 //
 // A process uses up to Config.Connections connections for claims, inserts, reads and calls that carry
 // more than 64 KiB, two more for leases and settles, one for the listener, and one for vacuums. The
-// storage dials connections of its own even where Config.Pool is given, so that jobs which hold every
+// storage dials connections of its own even if Config.Pool is given, so that jobs which hold every
 // connection of that pool starve nothing. The first steps on a connection take twenty times as long
 // as later ones.
 //
-// A connection may be dead without a sign of it. Each call waits for some seconds, whatever its
-// context says; then its outcome is unknown, and the storage gives up its connection (reply.go). A dial
-// goes on for the calls that follow: a busy server may take 30 s to begin a session (dials.go).
+// A connection may be dead without a sign of it. Each call waits for some seconds, whatever its context
+// is; then its outcome is unknown, and the storage abandons its connection (reply.go). A dial goes on
+// for the calls that follow: a busy server may take 30 s to begin a session (dials.go).
 //
 // A proxy may pool transactions, as PgBouncer does with pool_mode = transaction: no step leaves
 // anything in a session. The storage uses prepared statements until one of them is missing, and
 // unnamed statements from then on. Name the proxy in Config.URL, and the server itself in
 // Config.ListenURL, because the listener needs a session; or set Config.NoListener, and new tasks are
-// found within a second or so. Where one schema is used, nothing else has to be configured. A
+// found within a second or so. If one schema is used, nothing else has to be configured. A
 // connection of the server keeps about a megabyte of plans for each schema that it has served, and
-// looks through all of them whenever a table or function is created. Behind a proxy that serves
-// hundreds of schemas, let the proxy's connections to the server live for minutes (server_lifetime).
+// searches all of them whenever a table or function is created. Behind a proxy that serves hundreds
+// of schemas, let the proxy's connections to the server live for minutes (server_lifetime).
 //
 // # Upgrades
 //
@@ -61,7 +61,7 @@
 // go back, start the old version again: its functions are still there, and its Migrate changes
 // nothing. A migration only adds to the tables.
 //
-// Migrate drops functions only where they do not work correctly on its tables: those of versions
+// Migrate drops functions only if they do not work correctly on its tables: those of versions
 // before the oldest version that its release notes name. Clients of such a version, running or new,
 // are refused from then on. Clients do not register anywhere, so an operator stops the old ones
 // first; SELECT version FROM midge.functions lists the versions that a schema serves. Functions that
@@ -101,7 +101,7 @@
 // partitions; the row with the empty key has the rest of the tasks without a partition. No row counts the
 // running tasks of a partition: a task that counts has a flag while it is pending, and a third, partial index
 // of tasks finds these by their partition. So every end of a task frees its place, whoever ends it, and
-// nothing can drift. A claim looks at the table lines once for each queue that it names; plain inserts and
+// nothing can drift. A claim reads the table lines once for each queue that it names; plain inserts and
 // completions never do. TOAST stores a large payload apart from its row. A task that ends leaves the table
 // tasks, and most tasks are deleted when they complete.
 //
@@ -117,22 +117,22 @@
 //
 //	verb         round trips
 //	Apply        1 for plain inserts and completions, 3 for a hundred inserts and more,
-//	             otherwise 2, or 3 where it has to look for the holder of a key; 2 more where
+//	             otherwise 2, or 3 if it has to search for the holder of a key; 2 more if
 //	             it makes a hundred tasks and more
-//	Claim        1; 3 more, and at most 5, where the engine chooses; 4 more for each queue in
+//	Claim        1; 3 more, and at most 5, if the engine chooses; 4 more for each queue in
 //	             which a lease has expired
 //	Extend       2
 //	Wait         0
 //	Configure    3
 //	reads        1
-//	Within       2 (database/sql: one for each statement, about 6), 1 more where tasks join lines with a name
+//	Within       2 (database/sql: one for each statement, about 6), 1 more if tasks join lines with a name
 //
 // A lone Apply goes out in the goroutine of its caller. Calls that arrive while it is under way share
 // the next transaction (flush.go). Plain inserts, completions and other calls are flushed side by
 // side, and so are two large calls of inserts.
 //
-// A claim promotes the due tasks of its queues, and then takes waiting tasks. Where a queue has tasks that
-// only some claims may take, a limit or ready partitions, the engine chooses (choose.go): it reads candidates
+// A claim promotes the due tasks of its queues, and then takes waiting tasks. If a queue has tasks that only
+// some claims may take, a limit or ready partitions, the engine chooses (choose.go): it reads candidates
 // without locks and without payloads, and locks exactly those that it chooses. Of partitions it reads the
 // first of the ring, as many as it may serve, and passes over those that are at their Concurrency. Of the
 // line of a kind it reads the first tasks whose partition neither is paused nor rests; if it cannot fill the
@@ -146,14 +146,14 @@
 //
 // No lock serialises the fleet. Claims from a queue that has a limit or partitions go one after the
 // other: each locks a row of the table limits first, in the order of queues, and counts the tasks that
-// are pending then, or serves the partitions by the turns that it finds then. Where that takes 200 ms,
-// it goes on as if the limit admitted no task, and says to claim again soon. Claims skip tasks that
-// other transactions have locked. A step locks the tasks that it writes or relies on, in the order of
-// queue and id, then the lines with a name that its tasks join, then unique keys. The lock on such a
-// line is shared, and keeps only the line from being removed. Whoever takes the last task of a
+// are pending then, or serves the partitions by the turns that it finds then. If that takes 200 ms, it
+// goes on as if the limit admitted no task, and asks its caller to claim again soon. Claims skip tasks
+// that other transactions have locked. A step locks the tasks that it writes or relies on, in the
+// order of queue and id, then the lines with a name that its tasks join, then unique keys. The lock on
+// such a line is shared, and keeps only the line from being removed. Whoever takes the last task of a
 // partition removes its line in the same step, unless somebody is about to join it; otherwise the
 // sweep does. A task that an insert finds under its id is only read, without a lock. A step waits for
-// another transaction only where that is inserting the same unique key, id or line with a name, and
+// another transaction only if that is inserting the same unique key, id or line with a name, and
 // for 50 ms at most. Then it is rolled back, and the calls that shared it are carried out one by one.
 // A call that is still held up returns an ErrUnknown, for its caller to repeat.
 //
@@ -170,7 +170,7 @@
 // rows. After a serialization failure, a deadlock or a lost race a step is repeated, with jitter.
 //
 // Steps run at READ COMMITTED, whatever the default of the role or of the URL is: Open reads the
-// default, and where it is another level each step names READ COMMITTED itself. In a transaction of
+// default, and if it is another level, each step names READ COMMITTED itself. In a transaction of
 // the application's that keeps its first snapshot, an id or key that was taken since is a failure to
 // serialize.
 //
@@ -187,17 +187,16 @@
 // # Time
 //
 // Moments are those of clock_timestamp(), in microseconds. Versions, and the places of waiting tasks,
-// come from the mark: a sequence that stands a little ahead of the versions given out, so that few
-// steps move it. A step counts from the time of the clock; where the clock is more than 20 ms behind
-// the mark, it takes the next numbers of the sequence. This relies on a clock that runs: two steps
-// within one microsecond of it may have the same versions, and after the clock was set back by less
-// than 20 ms a step may have smaller versions than the step before it. The versions of each task
-// always grow.
+// come from the mark: a sequence that stands a little ahead of the versions in use, so that few
+// steps move it. A step counts from the time of the clock; if the clock is more than 20 ms behind the
+// mark, it takes the next numbers of the sequence. This relies on a clock that runs: two steps within
+// one microsecond of it may have the same versions, and after the clock was set back by less than 20
+// ms a step may have smaller versions than the step before it. The versions of each task always grow.
 //
 // A step that finds the clock more than storage.JumpAfter past the clock of the last step keeps the
 // time in a second sequence. For storage.JumpWait from that time nothing is promoted, recovered,
-// ticked, expired or swept. The mark tells the clock of the last step; where the mark comes from a
-// clock that was ahead, a third sequence tells it. The sequences belong to no transaction: a step
+// ticked, expired or swept. The mark shows the clock of the last step; if the mark comes from a
+// clock that was ahead, a third sequence shows it. The sequences belong to no transaction: a step
 // that is rolled back has moved them too.
 //
 // # Wake-ups
@@ -206,11 +205,11 @@
 // process has one of its own, named midge_ and a number. A claim that leaves nothing marks its process
 // as idle, in the table idle, and a step that makes work takes the newest mark and notifies that
 // process alone. A claim that leaves tasks behind does the same for two processes, and a process in
-// which nobody waits for another. Where no process is marked, all of them hear of the work, as they do
+// which nobody waits for another. If no process is marked, all of them hear of the work, as they do
 // of due moments, cancels and settings. So a claim that does not see a task, and whose mark the step
 // of the task does not see, loses no wake-up. The mark of a process that has ended can lose one, for
 // ten seconds; then the slow scan of another process finds the task. A step may take the mark of its own
-// process. If no claim of that process looks for the work within 10 ms, it notifies another one.
+// process. If no claim of that process searches for the work within 10 ms, the process notifies another one.
 //
 // PostgreSQL before version 19 signals each connection that listens, whatever its channel, which
 // costs about 30 µs each. A notification takes a lock of the whole server. So a wake-up goes with the
@@ -225,6 +224,6 @@
 // counts the dead rows that it leaves, and vacuums when they are a third of the live rows
 // (vacuum.go); only the owner of the tables can do that. A transaction that stays open, whoever
 // opened it, keeps every vacuum from removing rows that died after its beginning. Meanwhile claims
-// know where they need not look (hint.go), a session changes its lanes, and Describe warns. A role
-// with pg_read_all_stats sees the transactions of other roles too.
+// know the places that they need not read (hint.go), a session changes its lanes, and Describe
+// warns. A role with pg_read_all_stats sees the transactions of other roles too.
 package postgres
