@@ -47,7 +47,7 @@ func (s *Storage) Apply(
 	return p.applied, nil
 }
 
-// classOf gives the class in which a call is flushed.
+// classOf returns the class in which a call is flushed.
 func (s *Storage) classOf(p *part) int {
 	class := classInsert
 	for i := range p.txs {
@@ -83,11 +83,11 @@ func isPlain(tx *storage.Tx) bool {
 	return true
 }
 
-// largeBytes bounds what a call may carry on the reserve, so that heartbeats do not wait for its
+// largeBytes bounds the size of a call on the reserve, so that heartbeats do not wait for its
 // transmission.
 const largeBytes = 64 << 10
 
-// poolOf gives the connections for a flush: settles end leases, and use the reserve.
+// poolOf returns the connections for a flush: settles end leases, and use the reserve.
 func (s *Storage) poolOf(parts []*part) *pgxpool.Pool {
 	size, settles := 0, false
 	for _, p := range parts {
@@ -100,7 +100,7 @@ func (s *Storage) poolOf(parts []*part) *pgxpool.Pool {
 	return s.reserveFor(size)
 }
 
-// reserveFor gives the reserve, or the pool for calls that carry more than largeBytes.
+// reserveFor returns the reserve, or the pool for calls that carry more than largeBytes.
 func (s *Storage) reserveFor(size int) *pgxpool.Pool {
 	if size > largeBytes {
 		return s.pool

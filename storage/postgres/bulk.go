@@ -61,13 +61,13 @@ type bulk struct {
 	inserts []*storage.Insert
 	queues  []int32 // of each insert
 	ids     [][]byte
-	base    int64 // the version of the first insert; 0 where something did not go as expected
+	base    int64 // the version of the first insert; 0 if something did not go as expected
 	now     int64 // by the server's clock
 	timed   bool  // some inserts name a due moment
-	// Where the ids are close the server gets only their bounds.
+	// If the ids are close, the server gets only their bounds.
 	low, high []byte
 
-	// What follows is complete once all rows are packed.
+	// The following fields are complete once all rows are packed.
 	tally
 	firsts []int64 // of each queue: when its first scheduled task is due
 }
@@ -120,7 +120,7 @@ func (b *bulk) row(to []byte, n int) []byte {
 	return c.append(to, &sp, nil)
 }
 
-// dueFrom gives the due moment of a plain insert that is made now.
+// dueFrom returns the due moment of a plain insert that is made now.
 func dueFrom(in *storage.Insert, now int64) int64 {
 	if in.At.IsZero() {
 		return now + in.Delay.Microseconds()
@@ -177,7 +177,7 @@ func (b *bulk) copied(n *notes, st *plainStep) query {
 	}
 }
 
-// told gives the ids that the server checks: none where they are close. Close ids were made for these
+// told returns the ids that the server checks: none if they are close. Close ids were made for these
 // tasks, so that only a repeat of the call can have taken them.
 func (b *bulk) told() (queues []int32, ids blobs) {
 	if len(b.low) > 0 {

@@ -12,13 +12,13 @@ import (
 )
 
 // In the general way of a claim the engine chooses among candidates, which are read without locks and
-// without payloads. The claim then locks exactly the chosen ones and compares them with what was read.
-// Where some have changed, the engine chooses again. The function claim does everything else, as in the
+// without payloads. The claim then locks exactly the chosen ones and compares them with the candidates.
+// If some have changed, the engine chooses again. The function claim does everything else, as in the
 // short way: it presents the call to its lane, promotes due tasks and hands out due cursors.
 //
-// Where a queue has a rate, the task behind the chosen ones is read too, because its cost decides. Candidates
-// that are not read yet count as of cost 1 at first. If that is not enough of them, the others count as of no
-// cost, so that the claim reads them all at once. The tasks because of which partitions rest are read too.
+// If a queue has a rate, the task behind the chosen ones is read too, because its cost decides. Candidates
+// that are not read yet count as of cost 1 at first. If these are not enough, the others count as of no cost,
+// so that the claim reads them all at once. The tasks because of which partitions rest are read too.
 //
 // The limits of queues are locked first, before the transaction has any other lock, so that two claims never
 // take the same slot, and never wait for each other in a circle (limits.go).
@@ -31,7 +31,7 @@ const (
 	spare = 100
 	// spareTurns is how many more candidates in partitions are read: claims take these one after the other.
 	spareTurns = 16
-	// heldPause is when to claim again where other transactions have locked all tasks that are left.
+	// heldPause is when to claim again if other transactions have locked all tasks that are left.
 	heldPause = 100 * time.Millisecond
 	// mostReads is how often a claim reads candidates, if partitions do not admit the declined tasks among them.
 	mostReads = 5
@@ -46,7 +46,7 @@ type choice struct {
 	gone       map[storage.Ref]bool // candidates that have changed or are locked
 	read       bool                 // some were locked and read
 	held       bool                 // another transaction has locked some of them
-	left       map[string]bool      // queues in which some tasks were not looked at
+	left       map[string]bool      // queues in which some tasks were not read
 	limits     limits
 	starts     map[line]engine.Starts // those that count, of the partitions of candidates
 	full       map[string]bool        // queues in which partitions are passed over at their Concurrency
@@ -65,7 +65,7 @@ type candidate struct {
 	version      int64
 	sort         int64
 	size         int32
-	last         bool // the tasks behind it in its line were not looked at
+	last         bool // the tasks behind it in its line were not read
 	ref          storage.Ref
 	sub          string // the name of its line, if it has one
 	turn         int64  // of its partition, if it stands in the line of one
@@ -117,7 +117,7 @@ func (c *claim) choose(ctx context.Context) error {
 	}
 	next, more, bounded, held := chosen.Survey()
 	next = engine.Sooner(next, ch.next)
-	if ch.limits.wait { // no start ceases to count before its end, which the function claim told
+	if ch.limits.wait { // no start ceases to count before its end, which the function claim returned
 		next = 0
 	}
 	for _, name := range bounded {
@@ -139,7 +139,7 @@ func (c *claim) choose(ctx context.Context) error {
 	return nil
 }
 
-// query reads the candidates; with free only those that no other transaction has locked.
+// query reads the candidates; with free, only candidates that no other transaction has locked.
 func (ch *choice) query(free bool) query {
 	ch.candidates, ch.passed = nil, nil
 	ch.starts, ch.full = make(map[line]engine.Starts), make(map[string]bool)
@@ -241,7 +241,7 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 	w := newWork(st.store.limits, st.now, st.base, func(name string) int32 { return st.queues[name] })
 	w.step.Lines, w.lines, ch.left = w, make(map[line][]*row), make(map[string]bool)
 	w.shares = make(map[line]*engine.Line)
-	var taken []*candidate // by this claim or another, without a look at those behind them
+	var taken []*candidate // by this claim or another, without a check of those behind them
 	if !ch.limits.wait {
 		w.step.Come = st.now
 	}
@@ -406,8 +406,8 @@ func (ch *choice) passes(queue, key string) {
 	}
 }
 
-// passedOver returns the partitions that go to the end of the ring, after a look at MaxTurns that left out
-// others. If the claim has taken tasks of the queue, another claim finds more.
+// passedOver returns the partitions that go to the end of the ring, after a claim that read MaxTurns and
+// left out others. If the claim has taken tasks of the queue, another claim finds more.
 func (ch *choice) passedOver(chosen *engine.Claim) (passed []line) {
 	for _, at := range ch.passed {
 		if _, locked := ch.limits.turns[at.queue]; locked && !ch.repeat {
@@ -504,7 +504,7 @@ func (c *candidate) isDamaged(r *row) bool {
 	return r.State == engine.Damaged || r.State == engine.Keyed && r.Partition != c.sub
 }
 
-// First gives the first candidate in a line. Candidates that the claim has taken have another state.
+// First returns the first candidate in a line. Candidates that the claim has taken have another state.
 func (w *work) First(q *engine.Queue, state engine.State) *engine.Record {
 	at := line{q.Name, state, ""}
 	all := w.lines[at]
@@ -518,10 +518,10 @@ func (w *work) First(q *engine.Queue, state engine.State) *engine.Record {
 	return &all[0].Record
 }
 
-// Size gives the bytes of a candidate's record, nearly all of which are its payload.
+// Size returns the bytes of a candidate's record, nearly all of which are its payload.
 func (w *work) Size(r *engine.Record) int { return w.rows[r.Ref].size }
 
-// LinesNamed gives the lines of kinds that have candidates. Only kinds that the claim names have any.
+// LinesNamed returns the lines of kinds that have candidates. Only kinds that the claim names have any.
 func (w *work) LinesNamed(q *engine.Queue, _ []string) (found []*engine.Line) {
 	for at, all := range w.lines {
 		if at.queue == q.Name && at.state == engine.Declined {
@@ -533,7 +533,7 @@ func (w *work) LinesNamed(q *engine.Queue, _ []string) (found []*engine.Line) {
 	return found
 }
 
-// LinesFrom gives the lines of kinds that have candidates, for a claim that names no kind.
+// LinesFrom returns the lines of kinds that have candidates, for a claim that names no kind.
 func (w *work) LinesFrom(q *engine.Queue, _ engine.State, _ string, _ int) []*engine.Line {
 	return w.LinesNamed(q, nil)
 }
@@ -541,7 +541,7 @@ func (w *work) LinesFrom(q *engine.Queue, _ engine.State, _ string, _ int) []*en
 // inLine are the candidates in a line with a name.
 type inLine []*row
 
-// Range gives the first candidates at a place or behind it, without any of some flags, that the claim has
+// Range returns the first candidates at a place or behind it, without any of some flags, that the claim has
 // not taken.
 func (all inLine) Range(from engine.Place, without engine.Flags, n int) (found []*engine.Record) {
 	for _, r := range all {

@@ -16,8 +16,8 @@ import (
 // batch bounds each kind of maintenance that one Claim does in a queue.
 const batch = 500
 
-// Claim maintains the named queues and takes tasks from them. It costs one round trip, and more where a lease
-// or a kept record has expired or the engine chooses.
+// Claim maintains the named queues and takes tasks from them. It costs one round trip, and more if a lease or
+// a kept record has expired or the engine chooses.
 func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
 	if err := storage.CheckClaim(&req); err != nil {
 		return storage.Claimed{}, err
@@ -28,7 +28,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	s.sweep.visit(false)
 	s.wake.claims.Add(1)
 	defer s.wake.claims.Add(-1)
-	since := s.wake.looking(&req) // before the claim looks, so that no event between the two is lost
+	since := s.wake.looking(&req) // before the claim searches, so that no event between the two is lost
 	c := &claim{store: s, req: &req, general: s.noShort, mark: s.wake.heard() && s.wake.idling.due(&req)}
 	err := s.allowance.with(ctx, c.run)
 	if c.mark && !c.marked {
@@ -59,24 +59,24 @@ type claim struct {
 
 	store   *Storage
 	req     *storage.ClaimRequest
-	asked   []int64 // the place from which it looked in each queue
-	rings   []int64 // and the turn from which it looked in its ring
+	asked   []int64 // the place from which it searched in each queue
+	rings   []int64 // and the turn from which it searched in its ring
 	begun   time.Time
 	behind  []int32  // numbers of queues that need maintenance first
 	damaged []damage // records that cannot be read
-	verdict string   // "v" or "x" where the call is refused, "g" where the engine has to choose
+	verdict string   // "v" or "x" if the call is refused, "g" if the engine has to choose
 	left    bool     // more maintenance remains
-	// maintained says that the queues need no maintenance first, or had it. looked says that this
+	// maintained is true if the queues need no maintenance first, or had it. looked is true if this
 	// claim itself found that they need none.
 	maintained, looked bool
-	// general says that the engine chooses the tasks (choose.go). ticks were handed out before that
+	// general is true if the engine chooses the tasks (choose.go). ticks were handed out before that
 	// was decided.
 	general bool
 	ticks   []storage.Task
 	queues  map[string]int32 // the numbers of the queues that exist
 	base    int64            // the first version
 	repeat  bool             // the lane remembers the call
-	mark    bool             // the claim marks the process as idle where it leaves nothing
+	mark    bool             // the claim marks the process as idle if it leaves nothing
 	marked  bool             // it has done so
 	ended   []storage.Ended
 	kind    string // of the last task: the next one shares the string
@@ -168,7 +168,7 @@ func (c *claim) query() query {
 	}
 }
 
-// recoverTo gives the moment up to which leases that ended are recovered.
+// recoverTo returns the moment up to which leases that ended are recovered.
 func (c *claim) recoverTo() int64 {
 	if c.req.RecoverBefore.IsZero() {
 		return engine.Never
@@ -176,12 +176,12 @@ func (c *claim) recoverTo() int64 {
 	return engine.Moment(c.req.RecoverBefore) - 1
 }
 
-// open gives the names of the queues, with "" for those from which the claim takes nothing.
+// open returns the names of the queues, with "" for those from which the claim takes nothing.
 func (c *claim) open() []string {
 	return c.names(func(q *storage.ClaimQueue) bool { return q.Max >= 0 })
 }
 
-// names gives the names of the queues, with "" for those that are left out.
+// names returns the names of the queues, with "" for those that are left out.
 func (c *claim) names(wanted func(*storage.ClaimQueue) bool) []string {
 	names := make([]string, len(c.req.Queues))
 	for i := range c.req.Queues {
@@ -202,7 +202,7 @@ func (c *claim) naming() query {
 	return query{text: "SELECT {schema}.name($1, $2, $3)", args: []any{queues, c.kinds(), span}}
 }
 
-// kinds gives the kinds that the claim names; an empty list stands for all.
+// kinds returns the kinds that the claim names; an empty list stands for all.
 func (c *claim) kinds() []string {
 	if c.req.Kinds == nil {
 		return []string{} // a nil slice would be null
@@ -251,7 +251,7 @@ func (c *claim) got(r *claimRow) error {
 	return nil
 }
 
-// learn notes what the last row says of the queues.
+// learn notes the values that the last row holds about the queues.
 func (c *claim) learn(r *claimRow) {
 	c.base = int64(binary.BigEndian.Uint64(r.id))
 	if c.general {
@@ -324,8 +324,8 @@ func (c *claim) give(r *engine.Record) {
 	c.Fences = append(c.Fences, storage.Fence{Ref: task.Ref, Version: r.Version, Token: c.req.Token})
 }
 
-// setApart sets apart the records that cannot be read, so that they stop no other claim. Where that
-// fails they stay pending, and are set apart when their leases expire.
+// setApart sets apart the records that cannot be read, so that they stop no other claim. If that
+// fails, they stay pending, and are set apart when their leases expire.
 func (c *claim) setApart(ctx context.Context) {
 	for _, d := range c.damaged {
 		queues, err := c.store.numbersOf(ctx, []string{d.queue})
@@ -381,7 +381,7 @@ func (c *claim) maintain(ctx context.Context, most int) error {
 	return nil
 }
 
-// trim deletes the expired records of a queue, and its oldest dead tasks where it has too many. It
+// trim deletes the expired records of a queue, and its oldest dead tasks if it has too many. It
 // returns the number of tasks deleted.
 func (s *Storage) trim(ctx context.Context, queue int32, most int) (n int, err error) {
 	err = s.retry(ctx, func() error {
@@ -459,7 +459,7 @@ func (c *claim) recoverExpired(
 	return len(all) + len(spoiled), ended, nil
 }
 
-// nameOf gives the name of the queue that has a number, "" where there is none.
+// nameOf returns the name of the queue that has a number, "" if there is none.
 func (s *Storage) nameOf(ctx context.Context, queue int32) (string, error) {
 	if name := s.numbers.name(queue); name != "" {
 		return name, nil

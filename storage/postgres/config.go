@@ -14,10 +14,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Config says which PostgreSQL to use and how. It needs a URL or a Pool, and nothing else.
+// Config configures [Open] and [Migrate]. It needs a URL or a Pool, and nothing else.
 type Config struct {
 	// URL of the database, or a connection string of libpq. A password in it is never printed. Of
-	// several hosts the storage uses the one that takes writes. Without sslmode=verify-full a remote
+	// several hosts the storage uses the host that takes writes. Without sslmode=verify-full a remote
 	// server may be an impostor, and Describe warns of that. Without connect_timeout, a host
 	// may take 5 s to answer and, if it is the only one, 30 s to begin a session.
 	//
@@ -39,9 +39,9 @@ type Config struct {
 	// keeps two, and none after a minute or two. Servers show connections under the application_name
 	// of the URL, or as "midge".
 	Connections int
-	// ListenURL is where the listener connects; default the server of all other connections. It must
+	// ListenURL is the server to which the listener connects; default that of all other connections. It must
 	// lead to the same database. The listener needs a session of its own: behind a proxy that pools
-	// transactions, name the server itself. If it cannot be reached the storage works as with
+	// transactions, name the server itself. If it cannot be reached, the storage works as with
 	// NoListener, and Describe warns of it.
 	ListenURL string
 	// NoListener turns the listener off: the callers' slow scan finds new work.
@@ -83,7 +83,7 @@ func (c *Config) check() error {
 	return c.Limits.Check()
 }
 
-// urlParameters is wanted of a URL beside its place.
+// urlParameters is the part of an error that describes the parameters of a URL.
 const urlParameters = "parameters such as sslmode=verify-full with names and values that libpq knows"
 
 // settings returns the settings for a pool of the storage's own.
@@ -166,7 +166,7 @@ func dial(ctx context.Context, cfg *pgxpool.Config) (*pgx.Conn, error) {
 	return made, nil
 }
 
-// listen returns the function that dials the listener's connection, nil where no listener is wanted.
+// listen returns the function that dials the listener's connection, nil if no listener is wanted.
 func (c *Config) listen(pool *pgxpool.Pool) (func(context.Context) (*pgx.Conn, error), error) {
 	switch {
 	case c.NoListener:

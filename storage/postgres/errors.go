@@ -14,14 +14,14 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// errUnsent says that there was no connection for a step: nothing of the step was sent.
+// errUnsent means that there was no connection for a step: nothing of the step was sent.
 var errUnsent = errors.New("no connection")
 
-// errReply says that no step of this version gives such an answer.
+// errReply means that no step of this version returns such an answer.
 var errReply = fmt.Errorf("%w: unexpected reply", storage.ErrUnknown)
 
-// translate says what an error of pgx means to a caller: every error of pgx passes through it, once.
-// It decides by the SQLSTATE, never by the text.
+// translate returns the error of the storage contract for an error of pgx: every error of pgx passes
+// through it, once. It decides by the SQLSTATE, never by the text.
 //
 // A step that the server refused, or that was not sent, did not happen. Every other error leaves open
 // whether the step happened: a timeout, a lost connection, a server that is going down.
@@ -55,14 +55,14 @@ func translate(err error) error {
 	return err
 }
 
-// translated reports whether an error already says what it means to a caller.
+// translated reports whether an error already is one of the storage contract.
 func translated(err error) bool {
 	return away(err) || errors.Is(err, storage.ErrClosed) || errors.Is(err, storage.ErrTransactionOver) ||
 		errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrNotEmpty) ||
 		errors.Is(err, storage.ErrDamaged) || errors.Is(err, record.ErrNewer)
 }
 
-// away reports whether an error says that the server did not answer.
+// away reports whether an error means that the server did not answer.
 func away(err error) bool {
 	return errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable)
 }
@@ -74,7 +74,7 @@ func class(code string) string {
 	return code[:2]
 }
 
-// code gives the SQLSTATE of an error of the server, "" for any other.
+// code returns the SQLSTATE of an error of the server, "" for any other.
 func code(err error) string {
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return refused.Code
@@ -93,8 +93,8 @@ func transient(err error) bool {
 	return errors.Is(err, errHeld)
 }
 
-// unexpected reports whether a function of the database gave up and was rolled back because something
-// did not go as expected. The general way (step.go) finds out what.
+// unexpected reports whether a function of the database stopped and was rolled back because something
+// did not go as expected. The general way (step.go) finds the cause.
 func unexpected(err error) bool { return code(err) == "P0001" }
 
 // readOnly reports whether the server takes no writes: it is, or has become, a standby.
@@ -120,7 +120,7 @@ func (s *Storage) forgetPrepared() {
 // again is how often a step that loses races is tried.
 const again = 10
 
-// retry does a step until it succeeds or fails for good. Where a try was sent and a later one cannot
+// retry does a step until it succeeds or fails for good. If a try was sent and a later one cannot
 // be, it returns an ErrUnknown.
 func (s *Storage) retry(ctx context.Context, step func() error) error {
 	pause := time.Millisecond

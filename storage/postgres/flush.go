@@ -36,8 +36,8 @@ const (
 	classPass           // the last tries of these calls, which pass over locked tasks
 )
 
-// newCombiner makes what flushes calls; its lines are the classes. The calls of a flush share a
-// transaction, and with it round trips and waits for the disk.
+// newCombiner makes the combiner that flushes calls; its lines are the classes. The calls of a
+// flush share a transaction, and with it round trips and waits for the disk.
 func (s *Storage) newCombiner(connections int) *combine.Combiner[*part] {
 	return combine.New(combine.Config[*part]{
 		Flush: s.flush, Apart: s.flushApart, Context: s.background, Interruptible: true,
@@ -64,7 +64,7 @@ func (s *Storage) send(ctx context.Context, class int, p *part) error {
 	return p.err
 }
 
-// flush carries out parts of one class. It returns them where one was held up, to be carried out
+// flush carries out parts of one class. It returns them if one was held up, to be carried out
 // apart.
 func (s *Storage) flush(ctx context.Context, class int, parts []*part) (spoiled []*part) {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
@@ -92,7 +92,7 @@ func (s *Storage) flush(ctx context.Context, class int, parts []*part) (spoiled 
 	return s.flushGeneral(ctx, parts, s.flushShared)
 }
 
-// flushGeneral carries out parts in one transaction, which once does. If one of them spoils it for the
+// flushGeneral carries out parts in one transaction, by the function once. If one of them spoils it for the
 // others, it returns those without an outcome, to be carried out apart.
 func (s *Storage) flushGeneral(
 	ctx context.Context, parts []*part, once func(context.Context, []*part) error,
@@ -112,10 +112,10 @@ func (s *Storage) flushGeneral(
 	return nil
 }
 
-// flushApart carries out parts one by one. A part gets an errAwaited, for its caller to repeat, where
-// it waits for an id or unique key that another transaction is taking, and so do later parts that
-// want the same: such a key may be taken for long, so that a flush waits for it only briefly and
-// once. All parts together have the time of one flush, as other calls wait for the next.
+// flushApart carries out parts one by one. A part gets an errAwaited, for its caller to repeat, if it
+// waits for an id or unique key that another transaction is taking, and so do later parts that want
+// the same: such a key may be taken for long, so that a flush waits for it only briefly and once. All
+// parts together have the time of one flush, as other calls wait for the next.
 func (s *Storage) flushApart(ctx context.Context, class int, parts []*part) {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()

@@ -8,15 +8,15 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// hints remembers where claims need not look. Claimed tasks leave dead entries in the index until a
+// hints remembers the places that claims need not read. Claimed tasks leave dead entries in the index until a
 // vacuum, millions in a busy minute. A claim that began at the head of the order would pass over all
 // of them.
 //
 // New tasks join the tail or the head of their priority, at places where no task ever stood. Only a
-// transaction that took long to commit adds tasks at places that claims have passed. So a claim looks
-// at the last tenth of a second again, at everything once a second, and at everything at once where a
-// process reports that its commit took long (wake.late). A hint can make a claim miss a task for a
-// while, but never for good.
+// transaction that took long to commit adds tasks at places that claims have passed. So a claim reads
+// the last tenth of a second again, everything once a second, and everything at once if a process
+// reports that its commit took long (wake.late). A hint can make a claim miss a task for a while, but
+// never for good.
 type hints struct {
 	mu    sync.Mutex // guards known
 	known map[string]*hint
@@ -27,15 +27,15 @@ type hints struct {
 type hint struct {
 	from, since, recovered int64
 
-	whole      time.Time // when a claim is to look at everything again
+	whole      time.Time // when a claim is to read everything again
 	ring       int64     // no ready partition has a turn before it
-	wholeRing  time.Time // when a claim is to look at the whole ring again
+	wholeRing  time.Time // when a claim is to read the whole ring again
 	maintained time.Time // when a claim last found nothing to maintain
 }
 
-// seen is what a claim saw in a queue: it looked from a place on and took the tasks there up to the
-// place last. clean says that it left no due task and no lease that ended until recoverTo, and took is
-// how long it took.
+// seen holds the observations of a claim in a queue: it searched from a place on and took the tasks
+// there up to the place last. clean is true if it left no due task and no lease that ended until
+// recoverTo, and took is how long it took.
 type seen struct {
 	now, base, from, last int64 // base is its first version: new places are made of it
 	recoverTo             int64
@@ -50,19 +50,19 @@ const (
 	lagging = 100 * time.Millisecond
 	// lateAfter is the duration from which a step reports that its commit took long.
 	lateAfter = lagging / 2
-	// wholeEvery is how often a claim looks at everything. Where that takes long because no vacuum
+	// wholeEvery is how often a claim reads everything. If that takes long because no vacuum
 	// comes, claims spend a share of one in wholeShare of their time on it, but do it once in
 	// wholeLimit.
 	wholeEvery = time.Second
 	wholeShare = 20
 	wholeLimit = 10 * time.Second
-	// maintainEvery is how often claims look for expired leases and expired records.
+	// maintainEvery is how often claims search for expired leases and expired records.
 	maintainEvery = 250 * time.Millisecond
 	// unknown is a place before all others.
 	unknown = math.MinInt64
 )
 
-// of gives the hints about queues. A queue of which everything is to be looked at has none.
+// of returns the hints about queues. A queue of which everything is to be read has none.
 func (h *hints) of(names []string) (lows, froms, sinces, recovered []int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -80,7 +80,7 @@ func (h *hints) of(names []string) (lows, froms, sinces, recovered []int64) {
 	return lows, froms, sinces, recovered
 }
 
-// rings returns the turns before which claims need not look in the rings of queues. A partition that is
+// rings returns the turns before which claims need not search in the rings of queues. A partition that is
 // served goes to the end of the ring, and leaves a dead entry behind, as a claimed task does.
 func (h *hints) rings(names []string) []int64 {
 	h.mu.Lock()
@@ -95,14 +95,14 @@ func (h *hints) rings(names []string) []int64 {
 	return turns
 }
 
-// served notes that a claim, which had locked the ring of a queue, looked from a turn on and found that
+// served notes that a claim, which had locked the ring of a queue, searched from a turn on and found that
 // of the first ready partition, 0 for none. base is its first version: new turns are made of it.
 func (h *hints) served(name string, from, first, base int64, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k := h.known[name]
 	if k == nil {
-		return // the claim after the next one looks at everything too
+		return // the claim after the next one reads everything too
 	}
 	if from == unknown {
 		k.wholeRing = time.Now().Add(min(max(wholeEvery, wholeShare*took), wholeLimit))
@@ -125,7 +125,7 @@ func (h *hints) maintained(queues []storage.ClaimQueue) bool {
 	return true
 }
 
-// learn notes what a claim saw.
+// learn notes the observations of a claim.
 func (h *hints) learn(name string, s seen) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -151,15 +151,15 @@ func (h *hints) learn(name string, s seen) {
 	if s.last == 0 || !isTail(s.last) {
 		return
 	}
-	// Nothing is left between the place from which the claim looked and the last place. So nothing is
-	// left in the tail of this priority up to the last, except where commits lag.
+	// Nothing is left between the place from which the claim searched and the last place. So nothing is
+	// left in the tail of this priority up to the last, unless commits lag.
 	from := min(s.last, bandOf(s.last)+s.base-lagging.Microseconds())
 	if k.from == unknown || bandOf(k.from) != bandOf(from) || from > k.from {
 		k.from = from
 	}
 }
 
-// forget makes the next claim look at everything in a queue.
+// forget makes the next claim read everything in a queue.
 func (h *hints) forget(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -172,5 +172,5 @@ func (h *hints) forget(name string) {
 // (engine.Band).
 func isTail(place int64) bool { return place&(1<<56-1) < 1<<55 }
 
-// bandOf gives the middle of the band in whose tail a place is.
+// bandOf returns the middle of the band in whose tail a place is.
 func bandOf(place int64) int64 { return place >> 56 << 56 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// heldFor is how long a transaction may be open before the operator is told: vacuum removes no row
+// heldFor is how long a transaction may be open before the operator is warned: vacuum removes no row
 // that died after its beginning, and these rows cost more and more.
 const heldFor = 20 * time.Second
 
@@ -14,7 +14,7 @@ const heldFor = 20 * time.Second
 const mostHeld = 3
 
 // held warns of transactions and replication slots that keep vacuum from removing dead rows. It sees
-// the transactions of other roles only where this role may (pg_read_all_stats).
+// the transactions of other roles only if this role may (pg_read_all_stats).
 func (s *Storage) held(ctx context.Context) (warnings []string) {
 	var what string
 	err := s.ask(ctx, s.pool, query{
@@ -39,7 +39,7 @@ func (s *Storage) held(ctx context.Context) (warnings []string) {
 			return nil
 		}, &what),
 	})
-	if err != nil { // no warning where the catalogs cannot be read
+	if err != nil { // no warning if the catalogs cannot be read
 		return nil
 	}
 	return warnings

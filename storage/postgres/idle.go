@@ -69,7 +69,7 @@ func (i *idle) trim() {
 	}
 }
 
-// lastUse is when a connection was given back, in nanoseconds.
+// lastUse returns when a connection went back to its pool, in nanoseconds.
 func lastUse(conn *pgxpool.Conn) int64 {
 	used, _ := conn.Conn().PgConn().CustomData()[lastUsed].(time.Time)
 	return used.UnixNano()

@@ -10,7 +10,7 @@ import (
 
 // idling knows in which queues this process is marked as idle, so that claims write a mark only now and then.
 // A mark is a row of the table idle. A step that makes work takes one, the newest, and notifies its process
-// alone. Where it finds none it notifies all processes, so that a mark which is missing costs no wake-up. Any
+// alone. If it finds none, it notifies all processes, so that a mark which is missing costs no wake-up. Any
 // other mark is lost with its process, for which it stands for markFor at most: the task is then found by the
 // slow scan of another process.
 type idling struct {
@@ -22,7 +22,7 @@ const (
 	// markFor is how long a mark counts, and markEvery how old it is when a claim makes another.
 	markFor   = 10 * time.Second
 	markEvery = markFor / 2
-	// markQueues is how many queues a claim marks: all that it names, or none where it names more.
+	// markQueues is how many queues a claim marks: all that it names, or none if it names more.
 	markQueues = 50
 )
 

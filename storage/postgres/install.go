@@ -149,8 +149,8 @@ func (m *migration) tables(ctx context.Context, last int) error {
 	return nil
 }
 
-// namespace creates the schema where it does not exist. PostgreSQL refuses even CREATE SCHEMA IF NOT
-// EXISTS to a role without CREATE on the database, also where the schema exists and the role may
+// namespace creates the schema if it does not exist. PostgreSQL refuses even CREATE SCHEMA IF NOT
+// EXISTS to a role without CREATE on the database, even if the schema exists and the role may
 // create tables in it.
 func (m *migration) namespace(ctx context.Context) error {
 	var exists bool

@@ -13,7 +13,7 @@ import (
 )
 
 // verbOutcome is the verb of an Apply whose outcome is kept. Of an Apply that went as expected (VerbApply)
-// the base and the Txs tell the outcome.
+// the base and the Txs determine the outcome.
 const verbOutcome engine.Verb = "o"
 
 // remembered is the last call of a lane.
@@ -39,8 +39,8 @@ func lanesQuery(lanes [][]byte, got map[[16]byte]remembered) query {
 	}
 }
 
-// refused returns the error of a call for the letter that the function admit gave it, nil for a new or a
-// repeated call.
+// refused returns the error of a call for the letter that the function admit returned for it, nil for a
+// new or a repeated call.
 func refused(letter string) error {
 	switch letter {
 	case "v":
@@ -116,7 +116,7 @@ func (st *step) wakeAgain(ctx context.Context, p *part) {
 	st.store.notes.rung(ctx, queues, nil, event)
 }
 
-// remembering keeps the outcomes of parts that have an identity; it is false where none has.
+// remembering keeps the outcomes of parts that have an identity; it reports false if none has one.
 func remembering(parts []*part) (query, bool) {
 	var lanes, outcomes [][]byte
 	for _, p := range parts {

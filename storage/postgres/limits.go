@@ -12,7 +12,7 @@ import (
 // A claim from such a queue locks its row of the table limits for as long as its transaction lasts, so
 // that each claim counts the tasks that the claims before it took, and serves the partitions behind
 // those that they served. Claims from all other queues pay nothing for it: the function claim learns
-// from the row of a queue, which it reads anyway, whether there is a limit, and by one look whether
+// from the row of a queue, which it reads anyway, whether there is a limit, and by one search whether
 // there are lines with a name. A claim that began before the queue had a limit takes no notice of it.
 // Partitions that began meanwhile wait for the next claim.
 
@@ -87,7 +87,7 @@ func (ch *choice) starting(w *work) []query {
 	return []query{{text: "SELECT {schema}.started($1, $2, $3)", args: []any{queues, starts, turns}}}
 }
 
-// bounding changes the limit of a queue, whose parts are those that the function configure gave.
+// bounding changes the limit of a queue, whose parts are those that the function configure returned.
 func bounding(number int32, settings *storage.Settings, operator, declared string, starts []byte) []query {
 	if settings.Partition != "" || settings.Limit == nil && settings.Declared == nil {
 		return nil

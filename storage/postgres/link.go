@@ -19,7 +19,7 @@ import (
 type query struct {
 	text string // {schema} stands for the schema's name, see inSchema
 	args []any
-	scan func(rows) error // nil where there are no rows to read
+	scan func(rows) error // nil if there are no rows to read
 	copy *packer          // the rows of a COPY, nil for any other statement
 }
 
@@ -42,7 +42,7 @@ type schema struct {
 	texts  sync.Map // the texts that the server knows, by the constants
 }
 
-// in gives the text of a query with the names that the server knows.
+// in returns the text of a query with the names that the server knows.
 func (s *schema) in(text string) string {
 	if known, some := s.texts.Load(text); some {
 		return known.(string) //nolint:forcetypeassert // nothing else is stored
@@ -107,10 +107,10 @@ func (t *transaction) run(ctx context.Context, queries ...query) error {
 	return t.run(ctx, queries[at+1:]...)
 }
 
-// copy fills a table with what COPY reads from rows. Where the server refuses the rows, the
-// connection is closed. Otherwise a PgBouncer (1.21 to 1.25) that was sent the end of a copy which
-// had failed keeps its connection to the server from all other clients, for as long as this
-// connection stands (github.com/pgbouncer/pgbouncer/pull/1470).
+// copy fills a table with rows in the form that COPY reads. If the server refuses the rows, the connection
+// is closed. Otherwise a PgBouncer (1.21 to 1.25) that was sent the end of a copy which had failed
+// keeps its connection to the server from all other clients, for as long as this connection stands
+// (github.com/pgbouncer/pgbouncer/pull/1470).
 func (t *transaction) copy(ctx context.Context, text string, rows io.Reader) error {
 	_, err := t.conn.Conn().PgConn().CopyFrom(ctx, rows, t.schema.in(text))
 	if err != nil {
@@ -121,7 +121,7 @@ func (t *transaction) copy(ctx context.Context, text string, rows io.Reader) err
 	return err
 }
 
-// commit carries out the last queries, commits, and gives the connection back: a caller that goes on
+// commit carries out the last queries, commits, and returns the connection to its pool: a caller that goes on
 // may need another, and two callers that hold one each would wait for each other.
 func (t *transaction) commit(ctx context.Context, queries ...query) error {
 	err := t.run(ctx, append(queries, query{text: "COMMIT"})...)
@@ -132,8 +132,8 @@ func (t *transaction) commit(ctx context.Context, queries ...query) error {
 	return err
 }
 
-// close rolls back what was not committed, and gives the connection back. The pool drops a connection
-// on which the rollback fails. Closing again is harmless.
+// close rolls back what was not committed, and returns the connection to its pool. The pool drops a
+// connection on which the rollback fails. Closing again is harmless.
 func (t *transaction) close(ctx context.Context) {
 	if t.over {
 		return
@@ -262,7 +262,7 @@ func (s *Storage) askWithin(ctx context.Context, pool *pgxpool.Pool, q query) er
 	return tx.commit(ctx, q)
 }
 
-// one makes a scan of the one row of a query. It returns errReply where there is none.
+// one makes a scan of the one row of a query. It returns errReply if there is none.
 func one(dest ...any) func(rows) error {
 	return func(r rows) error {
 		if !r.Next() {

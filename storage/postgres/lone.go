@@ -13,7 +13,7 @@ import (
 // A call that inserts one task which waits at once is a step of its own. No other call shares its
 // transaction, so that the call pays for all of the step.
 
-// lone gives the insert of such a call, and false for any other call.
+// lone returns the insert of such a call, and false for any other call.
 func (p *part) lone() (*storage.Insert, bool) {
 	if p.Identity.IsZero() || len(p.txs) != 1 || len(p.txs[0].Inserts) != 1 || !isPlain(&p.txs[0]) ||
 		len(p.txs[0].Settles) > 0 {
@@ -23,7 +23,7 @@ func (p *part) lone() (*storage.Insert, bool) {
 	return in, in.Delay.Microseconds() == 0 && in.At.IsZero()
 }
 
-// add carries out a call that inserts one task. It reports false where the step did nothing because
+// add carries out a call that inserts one task. It reports false if the step did nothing because
 // something did not go as expected.
 func (s *Storage) add(ctx context.Context, p *part, in *storage.Insert) (done bool) {
 	var at int64
@@ -52,7 +52,7 @@ func (s *Storage) add(ctx context.Context, p *part, in *storage.Insert) (done bo
 	return true
 }
 
-// adding calls the function add; loud says that the step notifies.
+// adding calls the function add; loud is true if the step notifies.
 func (s *Storage) adding(call storage.Call, in *storage.Insert, queue int32, loud bool, at *int64) query {
 	sender := ""
 	if loud {

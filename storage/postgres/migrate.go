@@ -14,20 +14,20 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// SchemaError says that a schema does not serve this client, and what to do.
+// SchemaError reports that a schema does not serve this client, and names the remedy.
 type SchemaError struct {
 	Schema string
 	// Want is the version of this client. Found are the versions that the schema serves, in order.
-	// Found is empty where there is no schema, and where it was made before the first release.
+	// Found is empty if there is no schema, and if it was made before the first release.
 	Want  int
 	Found []int
-	// Oldest is the oldest version that the schema can serve, 0 where Found is empty.
+	// Oldest is the oldest version that the schema can serve, 0 if Found is empty.
 	Oldest int
-	// Unnumbered says that the schema was made before the first release.
+	// Unnumbered is true if the schema was made before the first release.
 	Unnumbered bool
 }
 
-// Error says what was found, what was wanted, and what to do.
+// Error names the versions found, the version wanted, and the remedy.
 func (e *SchemaError) Error() string {
 	switch {
 	case e.Unnumbered:
@@ -147,7 +147,7 @@ const (
 )
 
 func migrateIn(ctx context.Context, tx pgx.Tx, schema string) error {
-	// The lock ends with the transaction, also where a proxy pools connections.
+	// The lock ends with the transaction, even if a proxy pools connections.
 	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext($1))", "midge.migrate."+schema)
 	if err != nil {
 		return err
@@ -170,15 +170,15 @@ func migrateIn(ctx context.Context, tx pgx.Tx, schema string) error {
 	return install(ctx, m, found)
 }
 
-// installed is what a schema holds.
+// installed is the contents of a schema.
 type installed struct {
-	tables     int   // the number of the last migration, 0 where there are no tables
+	tables     int   // the number of the last migration, 0 if there are no tables
 	versions   []int // of the functions, in order
 	oldest     int   // the oldest version that the tables serve
 	unnumbered bool  // its tables were made before the first release
 }
 
-// installedIn reads what a schema holds.
+// installedIn reads the contents of a schema.
 func installedIn(ctx context.Context, conn rower, schema string) (found installed, err error) {
 	var tables, functions bool
 	// A query and not to_regclass, whose answer may be from before the lock.
@@ -205,7 +205,7 @@ type rower interface {
 // they need are there too: a migration drops functions that do not work correctly on its tables.
 func (i *installed) current() bool { return slices.Contains(i.versions, version) }
 
-// refusal gives the error of a client that the schema does not serve.
+// refusal returns the error of a client that the schema does not serve.
 func (i *installed) refusal(schema string) *SchemaError {
 	return &SchemaError{
 		Schema: schema, Want: version, Found: i.versions, Oldest: i.oldest, Unnumbered: i.unnumbered,

@@ -14,7 +14,7 @@ const (
 	firstText  = 0x30 // '0'
 )
 
-// packID gives the stored form of an id.
+// packID returns the stored form of an id.
 func packID(id string) []byte {
 	if b, made := packMade(id); made {
 		return b[:]
@@ -22,7 +22,7 @@ func packID(id string) []byte {
 	return []byte(id)
 }
 
-// packMade gives the stored form of an id that storage.NewID made; made is false for any other id.
+// packMade returns the stored form of an id that storage.NewID made; made is false for any other id.
 func packMade(id string) (b [madeBytes]byte, made bool) {
 	if len(id) != madeLength {
 		return b, false
@@ -38,7 +38,7 @@ func packMade(id string) (b [madeBytes]byte, made bool) {
 	return b, string(again[:]) == id
 }
 
-// unpackID gives the id of a stored form, "" for bytes that packID has not written.
+// unpackID returns the id of a stored form, "" for bytes that packID has not written.
 func unpackID(b []byte) string {
 	if len(b) != madeBytes || b[0] >= firstText {
 		id := string(b)

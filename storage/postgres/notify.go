@@ -43,7 +43,7 @@ type pause struct {
 // quietFor is how long the wake-ups of a queue wait after one was sent.
 const quietFor = 5 * time.Millisecond
 
-// loud gives the queues whose wake-up may go with the commit.
+// loud returns the queues whose wake-up may go with the commit.
 func (n *notes) loud(queues []int32) []int32 {
 	loud := []int32{}
 	n.mu.Lock()
@@ -56,9 +56,9 @@ func (n *notes) loud(queues []int32) []int32 {
 	return loud
 }
 
-// rung wakes those who wait in this process, and notes what other processes are to be told. A wake-up
+// rung wakes those who wait in this process, and notes the wake-ups for other processes. A wake-up
 // that went with the commit (told) begins a pause. Any other wake-up is sent at the end of the
-// current pause; where that has ended meanwhile, it begins another.
+// current pause; if that has ended meanwhile, it begins another.
 func (n *notes) rung(_ context.Context, queues, told []int32, event wakeup.Event) {
 	if len(queues) == 0 {
 		return
@@ -109,13 +109,13 @@ func (n *notes) sendLater() {
 		}
 		waited := n.over()
 		for event, queues := range waited {
-			_ = n.send(n.ctx, letters[event], queues) // a hint: a process that misses it looks by itself
+			_ = n.send(n.ctx, letters[event], queues) // a hint: a process that misses it searches by itself
 		}
 		n.again(waited[:]...)
 	}
 }
 
-// next gives the end of the first pause; some is false where there is none.
+// next returns the end of the first pause; some is false if there is none.
 func (n *notes) next() (until time.Time, some bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -164,7 +164,7 @@ func (n *notes) close() {
 	n.later.Wait()
 }
 
-// ringing gives the statements that wake the processes which a work concerns, and the function to
+// ringing returns the statements that wake the processes which a work concerns, and the function to
 // call after the commit.
 func (s *Storage) ringing(w *work) (queries []query, rung func(context.Context)) {
 	var by [len(letters)][]int32
@@ -188,7 +188,7 @@ func (s *Storage) ringing(w *work) (queries []query, rung func(context.Context))
 	}
 }
 
-// late makes the next claims of this storage look at everything in these queues.
+// late makes the next claims of this storage read everything in these queues.
 func (s *Storage) late(queues []int32) {
 	for _, q := range queues {
 		if name := s.numbers.name(q); name != "" {
@@ -197,8 +197,8 @@ func (s *Storage) late(queues []int32) {
 	}
 }
 
-// lateSince tells every process that claims that a step took long from its beginning to its commit,
-// if it did: their claims may have passed the places of its tasks.
+// lateSince notifies every process that claims if a step took long from its beginning to its
+// commit: their claims may have passed the places of its tasks.
 func (s *Storage) lateSince(ctx context.Context, begun time.Time, queues map[string]int32) {
 	if time.Since(begun) < lateAfter {
 		return

@@ -17,7 +17,7 @@ import (
 	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
-// Plain inserts and completions are most of what a busy queue does all day. They take one round trip:
+// Plain inserts and completions are most of the work of a busy queue. They take one round trip:
 // a function of the database carries them out if all of them go as expected, and does nothing if one
 // does not. Then the general way (step.go) finds out why.
 
@@ -53,7 +53,7 @@ type presented struct {
 	begins      []int64 // the offset of each lane's call
 }
 
-// presenting gives each part its offset in the time of a step.
+// presenting sets the offset of each part in the time of a step.
 func presenting(parts []*part) presented {
 	pr := presented{span: 1}
 	for _, p := range parts {
@@ -96,7 +96,7 @@ type plainStep struct {
 	parts  []*part
 	queues map[string]int32
 	begun  time.Time
-	base   int64   // the first version; 0 where something did not go as expected
+	base   int64   // the first version; 0 if something did not go as expected
 	rung   []int32 // queues with new work, or with a task that is now due before all others
 	told   []int32 // queues whose wake-up goes with the commit
 	event  wakeup.Event
@@ -150,7 +150,7 @@ func (s *Storage) plainStep(ctx context.Context, st *plainStep) error {
 	return s.ask(ctx, s.poolOf(st.parts), s.plainQuery(a, st))
 }
 
-// plainQuery calls the function of a class: enqueue, or finish where tasks are completed too.
+// plainQuery calls the function of a class: enqueue, or finish if tasks are completed too.
 func (s *Storage) plainQuery(a *plainArgs, st *plainStep) query {
 	args := []any{
 		a.span, blobs(a.lanes), a.opens, a.seqs, a.begins, a.queues, blobs(a.ids), a.ats, a.dues, a.priorities,
@@ -175,7 +175,7 @@ func eventOf(scheduled []int32) wakeup.Event {
 // blobs is an array that the driver writes without reflection.
 type blobs = pgtype.FlatArray[[]byte]
 
-// plain gives the arguments for parts.
+// plain returns the arguments for parts.
 func plain(parts []*part, queues map[string]int32) *plainArgs {
 	inserts, settles := 0, 0
 	for _, p := range parts {
@@ -234,7 +234,7 @@ func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32, at int64) int64
 	return at
 }
 
-// marks gives the flags of a plain insert.
+// marks returns the flags of a plain insert.
 func marks(sp *engine.Spec) engine.Flags {
 	if sp.Keep.For > 0 || sp.Keep.UntilRead {
 		return engine.Special
@@ -285,7 +285,7 @@ func bounds(ids [][]byte, queues int) (low, high []byte) {
 	return low, high
 }
 
-// ends gives the completions as arrays, by queue and id: the order in which all steps lock tasks.
+// ends returns the completions as arrays, by queue and id: the order in which all steps lock tasks.
 func (a *plainArgs) ends() []any {
 	slices.SortFunc(a.settles, func(x, y end) int {
 		return cmp.Or(cmp.Compare(x.queue, y.queue), bytes.Compare(x.id, y.id))
@@ -299,9 +299,9 @@ func (a *plainArgs) ends() []any {
 	return []any{queues, ids, versions, tokens}
 }
 
-// expected gives the outcome of plain Txs that went as expected, with versions from at on. The
-// outcome depends on nothing else, so that a lane remembers only the version. Where inserts name a
-// due moment, the version was also the time of the clock.
+// expected returns the outcome of plain Txs that went as expected, with versions from at on. The
+// outcome depends on nothing else, so that a lane remembers only the version. If inserts name a due
+// moment, the version was also the time of the clock.
 func expected(txs []storage.Tx, at int64) []storage.Applied {
 	applied := engine.Answers(txs)
 	for i := range txs {

@@ -43,7 +43,7 @@ type Storage struct {
 	combiner *combine.Combiner[*part]
 	server   string // its version
 	database string
-	// identifier identifies the server's data directory; 0 where the role may not read it.
+	// identifier identifies the server's data directory; 0 if the role may not read it.
 	identifier int64
 	warnings   []string
 	durable    string
@@ -51,7 +51,7 @@ type Storage struct {
 
 	unnamed atomic.Bool  // use unnamed statements: prepared ones do not stay in a session
 	brought atomic.Int64 // the number of tasks of the last claim
-	// strict says that a transaction here is READ COMMITTED only if it says so. Steps rely on that
+	// strict is true if a transaction here is READ COMMITTED only if it names that level. Steps rely on that
 	// level: each of their statements sees all that was committed before it.
 	strict bool
 	// noShort makes claims and flushes go the general way, for tests.
@@ -75,8 +75,8 @@ var (
 
 // Open connects to PostgreSQL and checks the server and the schema: the server must have version 13
 // or later and take writes, and the schema must serve this version, whichever others it serves.
-// Errors: *storage.InvalidError for a bad Config, *SchemaError for a schema that does not serve this
-// version (see Migrate), storage.ErrRefused for a server that is not fit, storage.ErrUnavailable for
+// Its errors are *storage.InvalidError for a bad Config, *SchemaError for a schema that does not serve this
+// version (see Migrate), storage.ErrRefused for a server that is not fit, and storage.ErrUnavailable for
 // a server that cannot be reached. ctx bounds only the opening.
 func Open(ctx context.Context, cfg Config) (*Storage, error) {
 	if err := cfg.check(); err != nil {
@@ -197,7 +197,7 @@ func (s *Storage) identify(ctx context.Context) error {
 	return translate(err)
 }
 
-// judgeLine warns of a connection whose traffic others can read, or where another server can answer.
+// judgeLine warns of a connection whose traffic others can read, or to which another server can answer.
 func (s *Storage) judgeLine(ctx context.Context) error {
 	conn, err := acquire(ctx, s.pool)
 	if err != nil {
@@ -238,7 +238,7 @@ func (s *Storage) enter() error {
 const closeTime = time.Second
 
 // Close ends every Wait and the background work, and closes the storage's own connections. Calls
-// under way may fail with an ErrUnknown. It returns an error where they do not end within a second.
+// under way may fail with an ErrUnknown. It returns an error if they do not end within a second.
 func (s *Storage) Close() error {
 	if s.closed.Swap(true) {
 		return nil
@@ -274,9 +274,9 @@ func (s *Storage) Close() error {
 	}
 }
 
-// Location names the server, the database and the schema that hold the tasks. A server that was made
-// from a copy of another server's files has the same identifier. Where the role may not read the
-// identifier, Location does not tell servers apart.
+// Location returns the names of the server, the database and the schema that hold the tasks. A
+// server that was made from a copy of another server's files has the same identifier. If the role
+// may not read the identifier, Location does not distinguish servers.
 func (s *Storage) Location() string {
 	place := fmt.Sprintf("postgres database %s, schema %s", s.database, s.name)
 	if s.identifier != 0 {
@@ -285,7 +285,7 @@ func (s *Storage) Location() string {
 	return place
 }
 
-// Describe reports the server's version and time, and warnings for an operator, such as a transaction
+// Describe returns the server's version and time, and warnings for an operator, such as a transaction
 // that has been open for long.
 func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	var now, mark, jumped int64

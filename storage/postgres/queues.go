@@ -14,7 +14,7 @@ type numbers struct {
 	known map[string]number
 	names map[int32]string
 	// named is called for a queue whose number becomes known, or is no longer known: until then, or
-	// from then on, wake-ups that state the number cannot be told to be the queue's.
+	// from then on, wake-ups that state the number cannot be recognized as the queue's.
 	named func(name string)
 }
 
@@ -31,7 +31,7 @@ func newNumbers() *numbers {
 	return &numbers{known: make(map[string]number), names: make(map[int32]string), named: func(string) {}}
 }
 
-// of gives the known numbers of these queues, and the names of the other queues.
+// of returns the known numbers of these queues, and the names of the other queues.
 func (n *numbers) of(names []string) (known map[string]int32, missing []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -83,7 +83,7 @@ func (n *numbers) hear(name string, queue int32) {
 	n.call(queue, name)
 }
 
-// name gives the name of the queue that has a number, "" where this storage has not heard of it.
+// name returns the name of the queue that has a number, "" if this storage has not heard of it.
 func (n *numbers) name(queue int32) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -100,7 +100,7 @@ func (n *numbers) knows(names []string) bool {
 	})
 }
 
-// numbersOf gives the numbers of queues. It makes hidden rows for queues that have none.
+// numbersOf returns the numbers of queues. It makes hidden rows for queues that have none.
 func (s *Storage) numbersOf(ctx context.Context, names []string) (map[string]int32, error) {
 	known, missing := s.numbers.of(names)
 	if len(missing) == 0 {

@@ -22,7 +22,7 @@ type reading struct {
 	store *Storage
 	ask   func(ctx context.Context, q query) error
 	retry func(ctx context.Context, step func() error) error
-	// told says what an error means to the caller.
+	// told translates an error for the caller.
 	told func(error) error
 }
 
@@ -43,8 +43,8 @@ func (s reading) bounded(ctx context.Context, action string, step func(context.C
 	return wrap(action, s.told(err))
 }
 
-// Task reads one task. It returns [storage.ErrNotFound] where there is none, and [storage.ErrDamaged]
-// where its record cannot be read.
+// Task reads one task. It returns [storage.ErrNotFound] if there is none, and [storage.ErrDamaged] if
+// its record cannot be read.
 func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	return s.pooled().task(ctx, ref)
 }
@@ -185,8 +185,8 @@ func (s reading) list(
 	return page, nil
 }
 
-// text gives a place as text, for [storage.TasksPage]. A damaged id may be long: its place then is
-// behind all others of its moment, also where the last come first.
+// text returns a place as text, for [storage.TasksPage]. A damaged id may be long: its place then is
+// behind all others of its moment, also if the last come first.
 func (a spot) text(newest bool) string {
 	if len(a.id) > storage.MaxName {
 		a.id = []byte{0xff}
@@ -279,7 +279,7 @@ func (s reading) queues(ctx context.Context, q storage.QueuesQuery) (storage.Que
 	return page, nil
 }
 
-// Stats gives the sizes and totals of queues, all at one moment: the folded counters, and the changes
+// Stats returns the sizes and totals of queues, all at one moment: the folded counters, and the changes
 // since.
 func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
 	for _, name := range queues {

@@ -13,7 +13,7 @@ import (
 
 // A connection may be dead without a sign of it: its server vanished, or a NAT has forgotten it.
 // Nothing arrives on it any more, not even an error, and a caller could wait for hours. So each call
-// has a time limit, whatever its caller's context says.
+// has a time limit, whatever its caller's context is.
 const (
 	// replyTime bounds how long a call waits for answers.
 	replyTime = 5 * time.Second
@@ -27,11 +27,11 @@ const (
 	pingTime   = time.Second
 )
 
-// allowance bounds claims. Where an old transaction holds vacuum back, a claim may need more than
-// replyTime, and would never finish. So a claim that took too long, or was given up, gives the claims
-// of the next minute twice its time.
+// allowance bounds claims. If an old transaction holds vacuum back, a claim may need more than
+// replyTime, and would never finish. So a claim that took too long, or was abandoned, lets the claims
+// of the next minute take twice its time.
 type allowance struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	most  time.Duration
 	until time.Time
 }
@@ -67,7 +67,7 @@ func (a *allowance) learn(most time.Duration) {
 	a.most, a.until = min(max(a.most, most), allowanceLimit), time.Now().Add(allowanceFor)
 }
 
-// lastUsed is the key of the moment when a connection was given back, in its custom data.
+// lastUsed is the key of the moment when a connection went back to its pool, in its custom data.
 const lastUsed = "midge: last used"
 
 // acquire takes a live connection of a pool. The pool could test connections too, but a dead one
@@ -120,8 +120,8 @@ func answers(ctx context.Context, conn *pgxpool.Conn) (bool, error) {
 	}
 }
 
-// release gives a connection back to its pool. It takes a closed one out of the pool: the driver
-// would look after it for a while, and its place is needed.
+// release returns a connection to its pool. It takes a closed one out of the pool: the driver would
+// keep it for a while, and its place is needed.
 func release(conn *pgxpool.Conn) {
 	if conn.Conn().IsClosed() {
 		conn.Hijack()

@@ -10,13 +10,12 @@ import (
 
 // The ring of a queue consists of the places that the rows of its partitions have in the table lines. A
 // claim reads the first ready partitions that have a task for it (the function turned), and writes the
-// places of those that it has served, or that have to rest because of their rate, what is left of their
-// turns, and their starts. The
-// server ends pauses and rests (resume), and a step removes a partition of which nothing is left, or puts it
-// out of the way if its last task has been taken and runs (vacate).
+// places of those that it has served, or that have to rest because of their rate, the remainder of their
+// turns, and their starts. The server ends pauses and rests (resume), and a step removes a partition of
+// which nothing is left, or puts it out of the way if its last task has been taken and runs (vacate).
 //
 // No row counts the running tasks of a partition: a claim counts the tasks with the flag Counted in the
-// partitions at which it looks, once it has locked the limit of the queue.
+// partitions that it reads, once it has locked the limit of the queue.
 
 // beginRing fills the lines of the partitions that have candidates.
 func (w *work) beginRing() {
@@ -50,10 +49,10 @@ func (w *work) Partition(q *engine.Queue, key string) *engine.Line {
 	return w.shares[at]
 }
 
-// SetTurn does nothing: each partition tells the server its place.
+// SetTurn does nothing: turning sends the place that each partition has.
 func (w *work) SetTurn(*engine.Line, engine.Place) {}
 
-// beginning says how a partition may have begun in a step: where its last task left it, the next one
+// beginning is how a partition may have begun in a step: where its last task left it, the next one
 // that joined it put it at the end of the ring. A work does not know the sizes of partitions.
 type beginning struct {
 	tasks int32 // more than before the step

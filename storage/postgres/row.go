@@ -16,10 +16,10 @@ type row struct {
 	was   origin
 	queue int32  // the number of its queue, set before it is saved
 	rest  []byte // the parts of its record that only newer versions know
-	size  int    // of its record, where nothing else is known of that
+	size  int    // of its record, if nothing else is known of that
 }
 
-// origin says where a row was when it was loaded.
+// origin is where a row was when it was loaded.
 type origin struct {
 	standing
 
@@ -27,7 +27,7 @@ type origin struct {
 	flags engine.Flags
 }
 
-// standing is a line: a queue and a state, and the name of the line where it has one.
+// standing is a line: a queue and a state, and the name of the line if it has one.
 type standing struct {
 	queue int32
 	state engine.State
@@ -48,7 +48,7 @@ func (r *row) sub() string {
 	return ""
 }
 
-// table says in which table a row is.
+// table is the table in which a row is.
 type table int
 
 const (
@@ -57,7 +57,7 @@ const (
 	inEnded
 )
 
-// decode fills a row from its past and its record. It returns storage.ErrDamaged where no step has
+// decode fills a row from its past and its record. It returns storage.ErrDamaged if no step has
 // written them. The row shares memory with the record only.
 func (r *row) decode(past, spec []byte) (err error) {
 	if r.Past, err = unpackPast(past, r.Version); err != nil {
@@ -70,7 +70,7 @@ func (r *row) decode(past, spec []byte) (err error) {
 }
 
 // packPast packs a past behind its beginning, which takes eight bytes, as claim writes it. The past
-// of a new task is empty: its version says when it was created.
+// of a new task is empty: its version shows when it was created.
 func packPast(r *row) []byte {
 	if r.was.table == nowhere && r.Past == (engine.Past{Created: r.Version}) {
 		return []byte{}
@@ -89,13 +89,13 @@ func unpackPast(b []byte, version int64) (engine.Past, error) {
 	return record.Past(b[8:], int64(binary.BigEndian.Uint64(b)))
 }
 
-// task gives the task as a listing shows it.
+// task returns the task as a listing shows it.
 func (r *row) task() (t storage.Task) {
 	r.CopyTo(&t)
 	return t
 }
 
-// numbersOfState gives the states of the tables that are one state to callers.
+// numbersOfState returns the states of the tables that are one state to callers.
 func numbersOfState(state storage.State) []int16 {
 	states := engine.StatesOf(state)
 	numbers := make([]int16, len(states))

@@ -11,7 +11,7 @@ import (
 // A work is saved by a handful of statements over arrays, however many tasks there are, in one round
 // trip. Rows are written in the order of queue and id, in which they were locked.
 
-// changes groups the rows of a work by what has to be done with them.
+// changes groups the rows of a work by the writes that they need.
 type changes struct {
 	drops, lifts, puts, makes, keeps, sides, forgets []*row
 	shifts                                           []*row // their rows in sides move to another queue
@@ -56,8 +56,8 @@ func (w *work) changes() changes {
 	return c
 }
 
-// save gives the statements that write a work. They wait 50 ms for an id or a unique key that another
-// transaction is taking, and 2 s with patient, which suits only where no other call waits for them.
+// save returns the statements that write a work. They wait 50 ms for an id or a unique key that another
+// transaction is taking, and 2 s with patient, which suits only if no other call waits for them.
 func (w *work) save(patient bool) []query {
 	c := w.changes()
 	var queries []query
@@ -151,7 +151,7 @@ func copying(makes []*row) []query {
 	}
 }
 
-// leaving puts partitions to rest, and looks at those that tasks have left.
+// leaving puts partitions to rest, and checks those that tasks have left.
 func (w *work) leaving(patient bool) (queries []query) {
 	looks := []func() (query, bool){w.resting}
 	if !patient { // nobody waits for a transaction of the application's
@@ -165,7 +165,7 @@ func (w *work) leaving(patient bool) (queries []query) {
 	return queries
 }
 
-// arrivals gives the new queues and ids of tasks that have ended and were moved to another queue.
+// arrivals returns the new queues and ids of tasks that have ended and were moved to another queue.
 func arrivals(keeps []*row) (v vectors) {
 	for _, r := range keeps {
 		if r.was.queue != r.queue {
@@ -175,7 +175,7 @@ func arrivals(keeps []*row) (v vectors) {
 	return v
 }
 
-// origins gives the queues and ids under which rows were loaded.
+// origins returns the queues and ids under which rows were loaded.
 func origins(all []*row) (queues []int32, ids [][]byte) {
 	queues, ids = make([]int32, len(all)), make([][]byte, len(all))
 	for i, r := range all {
@@ -219,7 +219,7 @@ func vectorsOf(all []*row, recorded func(*row) bool) vectors {
 	return v
 }
 
-// turn gives the column turn of a row.
+// turn returns the column turn of a row.
 func (r *row) turn() int64 {
 	if r.State.IsPending() {
 		return r.At
@@ -227,7 +227,7 @@ func (r *row) turn() int64 {
 	return r.Turn
 }
 
-// marks gives the flags with which a row is written. Only here it is known whether the task's end
+// marks returns the flags with which a row is written. Only here it is known whether the task's end
 // needs more than a delete.
 func (r *row) marks() engine.Flags {
 	flags := r.Flags &^ engine.Special
@@ -327,7 +327,7 @@ func (w *work) subs() (l subs) {
 	return l
 }
 
-// vacating looks at the partitions that tasks leave and none joins, in their lines or as running tasks. It
+// vacating checks the partitions that tasks leave and none joins, in their lines or as running tasks. It
 // removes those of which nothing is left.
 func (w *work) vacating() (query, bool) {
 	left := make(map[standing]bool)
@@ -370,7 +370,7 @@ func (w *work) joining(patient bool) (query, bool) {
 	}, len(l.queues) > 0
 }
 
-// opening makes the lines with a name that tasks join, where there are none yet.
+// opening makes the lines with a name that tasks join, if there are none yet.
 func (w *work) opening() (query, bool) {
 	l := w.subs()
 	return query{
@@ -379,7 +379,7 @@ func (w *work) opening() (query, bool) {
 	}, slices.Contains(l.joined, true)
 }
 
-// look gives the next moment to look for tasks that waited too long in a line of a kind.
+// look returns the next moment to search for tasks that waited too long in a line of a kind.
 func (w *work) look() int64 { return w.step.Now + w.step.Limits.DeclinedFor.Microseconds() }
 
 // counting appends the changes of sizes and totals.

@@ -5,7 +5,7 @@ import (
 	"net"
 )
 
-// insecurity says for Describe what a connection to another machine lacks, "" for nothing. settings
+// insecurity returns for Describe the defect of a connection to another machine, "" for none. settings
 // are its TLS settings, nil without TLS.
 func insecurity(conn net.Conn, settings *tls.Config) string {
 	addr, remote := conn.RemoteAddr().(*net.TCPAddr)

@@ -40,7 +40,7 @@ func newPart(call storage.Call, txs []storage.Tx) *part {
 	return p
 }
 
-// takes lists what a part inserts: its ids as storage.Ref, and its unique keys as key.
+// takes lists the ids that a part inserts as storage.Ref, and its unique keys as key.
 func (p *part) takes() []any {
 	var all []any
 	for i := range p.txs {
@@ -56,14 +56,14 @@ func (p *part) takes() []any {
 }
 
 var (
-	// errBusy says that another transaction has locked a task that one of several parts names: they
+	// errBusy means that another transaction has locked a task that one of several parts names: they
 	// are carried out one by one.
 	errBusy = errors.New("one of several tasks is locked by another transaction")
-	// errHeld says the same of a part by itself, which is tried again for a while.
+	// errHeld means the same for a part by itself, which is tried again for a while.
 	errHeld = errors.New("a task is locked by another transaction")
 	// errLeft is errHeld of a part with cancels, which has left its flush.
 	errLeft = errors.New("a task to cancel is locked by another transaction")
-	// errAwaited says that a part by itself has waited for another transaction's id or unique key for
+	// errAwaited means that a part by itself has waited for another transaction's id or unique key for
 	// as long as a flush may wait: other parts must not wait for it again.
 	errAwaited = errors.New("an id or unique key is being taken by another transaction")
 )
@@ -181,7 +181,7 @@ func (st *step) enter(ctx context.Context, parts []*part) error {
 // stamping reads the time and reserves versions.
 const stamping = "SELECT t.now, {schema}.stamp(t.now, $1) FROM {schema}.told() AS t (now)"
 
-// present gives the calls of parts as arrays, in the order of their lanes. calls are the parts in
+// present returns the calls of parts as arrays, in the order of their lanes. calls are the parts in
 // that order, without those whose call has no identity.
 func present(parts []*part) (calls []*part, lanes [][]byte, opens, seqs []int64) {
 	calls = slices.DeleteFunc(slices.Clone(parts), func(p *part) bool { return p.Identity.IsZero() })
@@ -196,8 +196,8 @@ func present(parts []*part) (calls []*part, lanes [][]byte, opens, seqs []int64)
 	return calls, lanes, opens, seqs
 }
 
-// named lists the tasks and unique keys that parts name. The value of a ref is true where a part relies
-// on the task or writes it, so that it has to be locked. It is false where only an insert may find the
+// named lists the tasks and unique keys that parts name. The value of a ref is true if a part relies on
+// the task or writes it, so that it has to be locked. It is false if only an insert may find the
 // task, which is then only read: whoever runs or settles it must not wait for the insert's transaction.
 func named(parts []*part) (refs map[storage.Ref]bool, keys []key) {
 	refs = make(map[storage.Ref]bool, opsOf(parts))
@@ -252,7 +252,7 @@ func sortedKeys[V any](set map[key]V) []key {
 	})
 }
 
-// place says where a task is looked for, and whether it is locked.
+// place is where a task is searched for, and whether it is locked.
 type place struct {
 	ref   storage.Ref
 	lock  bool
@@ -347,7 +347,7 @@ func (st *step) carryOut(ctx context.Context) (*work, error) {
 	}
 }
 
-// try carries out the parts in memory. It returns errBusy where another transaction has locked a task
+// try carries out the parts in memory. It returns errBusy if another transaction has locked a task
 // that they need.
 func (st *step) try() (*work, error) {
 	w := st.loadedWork()

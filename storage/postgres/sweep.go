@@ -18,7 +18,7 @@ type sweep struct {
 
 	worn   func() bool // whether the tables may need a vacuum
 	vacuum func(ctx context.Context, again <-chan struct{})
-	again  chan struct{} // tells a vacuum under way that the tables may need another
+	again  chan struct{} // notifies a vacuum under way that the tables may need another
 
 	mu        sync.Mutex // guards the fields below
 	closed    bool
@@ -40,7 +40,7 @@ const (
 	sweepEvery = 10 * time.Second
 )
 
-// visit starts a round and a vacuum where they are due. appends says that the visitor changes sizes
+// visit starts a round and a vacuum if they are due. appends is true if the visitor changes sizes
 // or totals.
 func (w *sweep) visit(appends bool) {
 	now := time.Now()
@@ -80,12 +80,12 @@ func (w *sweep) append() {
 	w.appended = true
 }
 
-// startVacuum starts a vacuum, or tells the one under way to look again. The caller holds mu.
+// startVacuum starts a vacuum, or has the vacuum under way check the tables again. The caller holds mu.
 func (w *sweep) startVacuum() {
 	if w.vacuuming {
 		select {
 		case w.again <- struct{}{}:
-		default: // it has been told already
+		default: // it has been notified already
 		}
 		return
 	}
@@ -119,7 +119,7 @@ func (s *Storage) look(ctx context.Context, all bool) {
 		_ = s.sweepLanes(ctx)
 		_ = s.sweepRunners(ctx)
 		_ = s.sweepMarks(ctx)
-		defer func() { _ = s.sweepQueues(ctx) }() // it looks at folded sizes
+		defer func() { _ = s.sweepQueues(ctx) }() // it reads folded sizes
 	}
 	for n := foldBatch; n == foldBatch; {
 		err := s.askAside(ctx, query{

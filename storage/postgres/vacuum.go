@@ -10,16 +10,16 @@ import (
 )
 
 // vacuum decides when the tables need a vacuum. A task leaves two dead rows behind, and the server's
-// autovacuum looks at a table once a minute. By then a busy queue has left a hundred times as many
+// autovacuum checks a table once a minute. By then a busy queue has left a hundred times as many
 // rows as it holds: claims have to pass over them, and no vacuum makes the table small again.
 //
 // Each storage counts the dead rows that it leaves, and vacuums when they are a third of the live
-// rows. Where an old transaction holds vacuum back, a vacuum removes nothing, and is tried only now
+// rows. If an old transaction holds vacuum back, a vacuum removes nothing, and is tried only now
 // and then. Only the owner of the tables can vacuum them; under other roles the server's autovacuum
 // is all there is.
 type vacuum struct {
 	dead  atomic.Int64 // dead rows that this storage left since its last vacuum
-	most  atomic.Int64 // with more dead rows it is time to look
+	most  atomic.Int64 // with more dead rows it is time to check the tables
 	after time.Time    // no vacuum before; this and the fields below belong to one goroutine
 	rest  time.Duration
 	count int64 // vacuums so far, the server's included
@@ -43,11 +43,11 @@ const (
 // left counts rows that a step has left behind.
 func (v *vacuum) left(n int) { v.dead.Add(int64(n)) }
 
-// due reports whether it is time to look at the tables.
+// due reports whether it is time to check the tables.
 func (v *vacuum) due() bool { return v.dead.Load() > v.most.Load() }
 
-// vacuumWhileBusy looks at the tables, and again whenever it is told to, until it was told nothing
-// for vacuumKeep.
+// vacuumWhileBusy checks the tables, and again at each notification, until none has come for
+// vacuumKeep.
 func (s *Storage) vacuumWhileBusy(ctx context.Context, again <-chan struct{}) {
 	defer s.vacuumEnd(ctx)
 	for {
@@ -73,7 +73,7 @@ func (s *Storage) vacuumEnd(ctx context.Context) {
 	}
 }
 
-// vacuumTables looks at the tables, and vacuums them where that is worth it. The next round makes up
+// vacuumTables checks the tables, and vacuums them if that is worth it. The next round makes up
 // for a failure.
 func (s *Storage) vacuumTables(ctx context.Context) {
 	v := &s.vacuum
@@ -130,7 +130,7 @@ func (s *Storage) vacuumNow(ctx context.Context) (err error) {
 // worth is how many dead rows are worth a vacuum, beside so many live ones.
 func worth(live int64) int64 { return vacuumRows + live/3 }
 
-// rowsOf gives the numbers of live tasks and dead rows by the server's statistics; live is -1 where
+// rowsOf returns the numbers of live tasks and dead rows by the server's statistics; live is -1 if
 // this role does not own the table.
 func (s *Storage) rowsOf(ctx context.Context) (live, dead int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTime)

@@ -11,5 +11,5 @@ const (
 	oldest  = 2
 )
 
-// laterTables gives the migrations that are in no file.
+// laterTables returns the migrations that are in no file.
 func laterTables() []string { return nil }

@@ -29,7 +29,7 @@ type wake struct {
 	sender  string               // the first word of this storage's own notifications
 	late    func(queues []int32) // called for the queues of commits that took long
 	name    func(queue int32) string
-	deafFor time.Duration   // how long the listener may be away before the operator is told
+	deafFor time.Duration   // how long the listener may be away before the operator is warned
 	ctx     context.Context //nolint:containedctx // of the listener; ended by Close
 
 	events wakeup.Stream
@@ -60,7 +60,7 @@ func (w *wake) start() {
 const deafFor = 10 * time.Second
 
 // examine checks, when the storage is opened, that the listener will find the schema of all other
-// connections, and says what the listener's connection lacks. A server that cannot be reached is no
+// connections, and returns the defect of the listener's connection. A server that cannot be reached is no
 // error: it may be reached later.
 func (w *wake) examine(ctx context.Context, schema string) (lacks string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
@@ -82,7 +82,7 @@ func (w *wake) examine(ctx context.Context, schema string) (lacks string, err er
 	return lacks, refusal(err)
 }
 
-// refusal returns an error only where trying again would not help, else nil.
+// refusal returns an error only if trying again would not help, else nil.
 func refusal(err error) error {
 	if err = translate(err); !errors.Is(err, storage.ErrRefused) {
 		return nil
@@ -104,7 +104,7 @@ func (w *wake) warnings() []string {
 		since.UTC().Format(time.RFC3339), why)}
 }
 
-// looking notes that a claim begins, and gives the number of the last event.
+// looking notes that a claim begins, and returns the number of the last event.
 func (w *wake) looking(req *storage.ClaimRequest) storage.Since {
 	w.start()
 	return w.events.Looking(req)
@@ -174,7 +174,7 @@ func (w *wake) check(conn *pgx.Conn) error {
 	return err
 }
 
-// listening gives the statement that begins to listen.
+// listening returns the statement that begins to listen.
 func (w *wake) listening() string {
 	return "LISTEN " + pgx.Identifier{w.channel}.Sanitize() + "; LISTEN " + pgx.Identifier{w.own}.Sanitize()
 }
@@ -206,7 +206,7 @@ func (w *wake) note(channel, payload string) {
 	if parts[1] == "l" || parts[0] == senderJoined {
 		w.late(queues)
 	}
-	event := wakeup.Work // after a late commit, too: one claim that looks at everything finds its tasks
+	event := wakeup.Work // after a late commit, too: one claim that reads everything finds its tasks
 	if at := slices.Index(letters[:], parts[1]); at >= 0 {
 		event = wakeup.Event(at)
 	}
@@ -267,7 +267,7 @@ func (w *wake) close() {
 	w.reader.Wait()
 }
 
-// Wait returns when one of the queues has had an event since the Claim that gave req.Since. It costs
+// Wait returns when one of the queues has had an event since the Claim that returned req.Since. It costs
 // the server nothing. An event of a queue whose name is not known counts for every queue whose number
 // is not known.
 func (s *Storage) Wait(ctx context.Context, req storage.WaitRequest) error {

@@ -2,6 +2,6 @@
 
 package postgres
 
-// shortWays lets claims and flushes go the short ways where they can. The build tag midge_general
+// shortWays lets claims and flushes go the short ways if they can. The build tag midge_general
 // turns the short ways off; the long tests run with the tag and without it.
 const shortWays = true

@@ -21,7 +21,7 @@ import (
 // transaction it is for one goroutine at a time.
 type Joined struct {
 	store *Storage
-	link  joinedLink // nil where the transaction is nil
+	link  joinedLink // nil if the transaction is nil
 }
 
 // joinedLink carries out queries in a transaction of the application's.
@@ -175,7 +175,7 @@ func within(err error) error {
 	return joined.Known(err)
 }
 
-// undo rolls a try back to its savepoint. Where that fails it ends the transaction, and returns an
+// undo rolls a try back to its savepoint. If that fails, it ends the transaction, and returns an
 // error.
 func (j *Joined) undo(ctx context.Context) error {
 	return joined.Undo(ctx, func(ctx context.Context, statement string) error {
@@ -226,7 +226,7 @@ func (j *Joined) try(ctx context.Context, p *part, queues map[string]int32) erro
 const openTime = 500 * time.Millisecond
 
 // open makes the lines of kinds that tasks are to join. It does so outside of the transaction, so
-// that no other decline waits for the transaction's end. Where that fails, for example because
+// that no other decline waits for the transaction's end. If that fails, for example because
 // transactions of the application hold all connections, the transaction makes the lines itself when
 // it counts the tasks (joining).
 func (j *Joined) open(ctx context.Context, q query) {
@@ -235,7 +235,7 @@ func (j *Joined) open(ctx context.Context, q query) {
 	_ = j.store.ask(ctx, j.store.pool, q)
 }
 
-// numbersOf gives the numbers of queues. The transaction reads numbers that are not known. Where it
+// numbersOf returns the numbers of queues. The transaction reads numbers that are not known. If it
 // does not see a queue either, the storage uses a connection of its own.
 func (j *Joined) numbersOf(ctx context.Context, names []string) (map[string]int32, error) {
 	if known, missing := j.store.numbers.of(names); len(missing) > 0 {

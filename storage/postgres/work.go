@@ -16,8 +16,8 @@ type work struct {
 	step engine.Step
 
 	queues map[string]*engine.Queue // with the changes of their sizes and totals
-	rows   map[storage.Ref]*row     // nil where there is no task
-	keys   map[key]*hold            // nil where the key is free
+	rows   map[storage.Ref]*row     // nil if there is no task
+	keys   map[key]*hold            // nil if the key is free
 	// frees are the keys that this step releases in the table, with the ids of the tasks that hold
 	// them there.
 	frees map[key]string
@@ -45,8 +45,8 @@ type hold struct {
 	fresh bool // not in the table yet
 }
 
-// newWork makes the work of a step at the time now, whose first version is base; ids gives queues
-// their numbers.
+// newWork makes the work of a step at the time now, whose first version is base; ids returns the
+// number of a queue.
 func newWork(limits storage.Limits, now, base int64, ids func(string) int32) *work {
 	w := &work{
 		ids: ids, queues: make(map[string]*engine.Queue),
@@ -70,7 +70,7 @@ func (w *work) load(r *row) {
 // complete reports whether every task and key that was asked for is loaded.
 func (w *work) complete() bool { return len(w.needRows) == 0 && len(w.needKeys) == 0 }
 
-// Queue gives a queue, whose sizes and totals start at zero: they count changes.
+// Queue returns a queue, whose sizes and totals start at zero: they count changes.
 func (w *work) Queue(name string) *engine.Queue {
 	q := w.queues[name]
 	if q == nil {
@@ -80,7 +80,7 @@ func (w *work) Queue(name string) *engine.Queue {
 	return q
 }
 
-// Find gives the task of a ref, or nil. It notes a task that is not loaded as needed.
+// Find returns the task of a ref, or nil. It notes a task that is not loaded as needed.
 func (w *work) Find(ref storage.Ref) *engine.Record {
 	r, known := w.rows[ref]
 	if !known {
@@ -92,7 +92,7 @@ func (w *work) Find(ref storage.Ref) *engine.Record {
 	return &r.Record
 }
 
-// Holder gives the hold on a unique key. It notes a key that is not loaded as needed.
+// Holder returns the hold on a unique key. It notes a key that is not loaded as needed.
 func (w *work) Holder(queue, name string) (engine.Hold, bool) {
 	k := key{queue, name}
 	h, known := w.keys[k]
@@ -129,7 +129,7 @@ func (w *work) Add(_ *engine.Queue, in *storage.Insert) *engine.Record {
 	return &r.Record
 }
 
-// Move notes how partitions begin. Each row tells the server in which line it stands.
+// Move notes how partitions begin. Each row has the line in which it stands.
 func (w *work) Move(r *engine.Record, to engine.State, at engine.Place) {
 	w.leave(r)
 	if to == engine.Keyed {
