@@ -4,7 +4,7 @@
 //	midge task ls 'state:dead error:timeout'
 //	midge task requeue 'state:dead error:timeout'
 //
-// "midge help" lists the commands; docs/operating.md teaches them.
+// "midge help" lists the commands; docs/operating.md describes them.
 package main
 
 import (

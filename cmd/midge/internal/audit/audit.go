@@ -1,4 +1,4 @@
-// Package audit records in the audit of a storage what people do by the command.
+// Package audit records in the audit of a storage the actions of people who use the command.
 package audit
 
 import (
@@ -15,7 +15,7 @@ import (
 // Writer writes actions into the audit of a storage. A Writer without a Store writes nothing.
 type Writer struct {
 	Store storage.Storage
-	// Who is the name of the person who actions.
+	// Who is the name of the person who does the actions.
 	Who string
 	// Warn is called with the error of each record that the audit did not take.
 	Warn func(error)
@@ -82,7 +82,7 @@ func (w Writer) record(ctx context.Context, e ledger.Entry, do func(*ledger.Acti
 	return ended.Err
 }
 
-// One makes the function for Do of an action on one thing. It counts 1 if do succeeds.
+// One makes the function for Do from an action on one thing. The function counts 1 if do succeeds.
 func One(do func() error) func() (int64, error) {
 	return func() (int64, error) {
 		if err := do(); err != nil {
@@ -175,7 +175,7 @@ func editNote(action *bulk.Action) string {
 	return strings.Join(parts, " ")
 }
 
-// placeNote names the partition to which an action moves tasks and the cost that it gives them, "" for none.
+// placeNote names the partition to which an action moves tasks and the cost that it sets, "" for none.
 func placeNote(action *bulk.Action) string {
 	var parts []string
 	switch {

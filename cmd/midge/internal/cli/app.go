@@ -129,7 +129,7 @@ func (a *app) openAny(ctx context.Context) error {
 	if err := a.choose(); err != nil {
 		return err
 	}
-	redis.SendLogs(slog.New(slog.DiscardHandler)) // the errors of the calls say what is wrong
+	redis.SendLogs(slog.New(slog.DiscardHandler)) // the errors of the calls name the fault
 	openIt := a.target.Open
 	if a.std.Open != nil {
 		openIt = func(ctx context.Context) (storage.Storage, error) { return a.std.Open(ctx, a.target) }

@@ -16,12 +16,12 @@ import (
 	"github.com/midgehq/midge/work/callback"
 )
 
-// EnvCallbackSecret is the variable with the secrets of midge callback, with a space between two, because
-// flags are in the list of processes.
+// EnvCallbackSecret is the variable with the secrets of midge callback, with a space between two. They are in
+// no flag, because the list of processes shows flags.
 const EnvCallbackSecret = "MIDGE_CALLBACK_SECRET"
 
 // callbackConcurrency is how many requests are under way at once by default. They wait for others most of
-// the time, so that the number of processors says nothing about them.
+// the time, so that the number of processors does not matter to them.
 const callbackConcurrency = 64
 
 // callbackFlags are the flags of callback.
@@ -77,7 +77,7 @@ func (a *app) callback() *cobra.Command {
 	return cmd
 }
 
-// callbacks is what to run: the kinds, with the queues and the concurrency of the runner.
+// callbacks holds the kinds to run, with the queues and the concurrency of the runner.
 type callbacks struct {
 	kinds       map[string]callback.Config
 	queues      []string
@@ -159,7 +159,7 @@ func (a *app) callbacks(f *callbackFlags, log *slog.Logger) (*callbacks, error) 
 	return c, nil
 }
 
-// callbackKinds returns the kinds of the file of --config, or the one of the flags, and the allowed networks
+// callbackKinds returns the kinds of the file of --config, or the kind of the flags, and the allowed networks
 // of the file.
 func (a *app) callbackKinds(f *callbackFlags) (c *callbacks, allow []string, err error) {
 	single := f.kind != "" || f.url != "" || len(f.secretFiles) > 0 || f.unsigned || f.perHost != 0 ||

@@ -18,7 +18,7 @@ type checkup struct {
 	began  map[findingKey]time.Time // when each finding of the last check began, by the clock of this process
 }
 
-// findingKey tells findings apart, and knows them again in a later check.
+// findingKey identifies a finding among others, and again in a later check.
 type findingKey struct {
 	level                             survey.Level
 	code, queue, kind, schedule, name string

@@ -109,7 +109,7 @@ func noFiles(cmd *cobra.Command) {
 
 // completed makes a completion for cobra, of fixed words and of names. It fails silently, because a message
 // would appear in the line that the user types. If the time is over, the names are left out: some of them
-// would look like all.
+// would seem to be all.
 func (a *app) completed(names completer, words ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) {
 		ctx, stop := context.WithTimeout(cmd.Context(), completeTime)

@@ -116,7 +116,7 @@ func (a *app) diagnose(ctx context.Context, c *checkup) error {
 		return err
 	}
 	if r.Problems() > 0 {
-		return &exitError{code: Failed} // the report says everything
+		return &exitError{code: Failed} // the report shows everything
 	}
 	return nil
 }
@@ -142,8 +142,8 @@ type Report struct {
 	show.Live
 	Dead     int64            `json:"dead"`
 	Findings []survey.Finding `json:"findings"`
-	// Accepted lists the findings that somebody knows of, and Recent those that have not lasted for the time of
-	// --for yet. Findings contains neither.
+	// Accepted lists the findings that somebody knows of, and Recent the findings that have not lasted for the
+	// time of --for yet. Findings contains neither.
 	Accepted []survey.Finding `json:"accepted"`
 	Recent   []survey.Finding `json:"recent"`
 	// Now is the storage's time.

@@ -15,7 +15,8 @@ import (
 	"github.com/midgehq/midge/internal/survey"
 )
 
-// EnvWebhook is the variable with the URL to which doctor posts changes, because the URL may hold a secret.
+// EnvWebhook is the variable with the URL to which doctor posts changes. No flag takes the URL, because it
+// may hold a secret.
 const EnvWebhook = "MIDGE_WEBHOOK"
 
 // watcher checks a storage again and again. It writes and posts changes.
@@ -92,8 +93,8 @@ func (w *watcher) check(ctx context.Context) error {
 	return w.app.told(p, r)
 }
 
-// tell posts the problems, if others have begun or ended than the webhook knows of. What cannot be posted is
-// posted after the next check.
+// tell posts the problems, if others have begun or ended than the webhook knows of. A change that cannot be
+// posted is posted after the next check.
 func (w *watcher) tell(ctx context.Context, problems map[findingKey]survey.Finding, now time.Time) {
 	same := func(survey.Finding, survey.Finding) bool { return true } // the keys matter
 	if w.post == nil || maps.EqualFunc(problems, w.posted, same) {
@@ -110,7 +111,7 @@ func (w *watcher) tell(ctx context.Context, problems map[findingKey]survey.Findi
 	w.posted = problems
 }
 
-// change is what a webhook gets. It has no parameters and no errors of tasks.
+// change is the JSON that a webhook receives. It has no parameters and no errors of tasks.
 type change struct {
 	Text     string    `json:"text"` // for people, as chats show it
 	At       time.Time `json:"at"`

@@ -15,10 +15,10 @@ import (
 const grace = 2 * time.Second
 
 // graceful is a storage whose changing calls have the grace. Without it most commands would stop in the
-// middle of a call, and could not tell what this call has changed.
+// middle of a call, and could not report the changes of this call.
 type graceful struct{ storage.Storage }
 
-// Apply is the same as that of the storage, with the grace.
+// Apply does the same as the storage's Apply, with the grace.
 func (g graceful) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {
@@ -30,7 +30,7 @@ func (g graceful) Apply(
 	return g.Storage.Apply(ctx, call, txs...)
 }
 
-// Configure is the same as that of the storage, with the grace.
+// Configure does the same as the storage's Configure, with the grace.
 func (g graceful) Configure(
 	ctx context.Context, call storage.Call, queue string, settings storage.Settings,
 ) error {

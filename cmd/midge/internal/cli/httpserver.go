@@ -102,7 +102,7 @@ type timedAnswer struct {
 	conn *http.ResponseController
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap returns the wrapped writer, for [http.ResponseController].
 func (a *timedAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 func (a *timedAnswer) bound() { _ = a.conn.SetWriteDeadline(time.Now().Add(answerTime)) }
@@ -121,7 +121,7 @@ func (a *timedAnswer) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// FlushError is what [http.ResponseController] calls to flush.
+// FlushError flushes the answer. [http.ResponseController] calls it.
 func (a *timedAnswer) FlushError() error {
 	defer a.unbound()
 	a.bound()

@@ -141,7 +141,7 @@ func (a *app) importAsynq() *cobra.Command {
 	return cmd
 }
 
-// asynqError adds what to do next to the error of an import of asynq that was refused.
+// asynqError adds the next step to the error of an import of asynq that was refused.
 func asynqError(err error) error {
 	var target *imports.TargetError
 	switch {

@@ -212,7 +212,7 @@ func (a *app) showPartitionLimit(ctx context.Context, args []string, key string)
 		show.Field{Name: "status", Text: r.status(p)})
 }
 
-// setPartitionLimit changes the limit of one partition from the one that holds for it, or clears it if off
+// setPartitionLimit changes the limit of one partition from the limit that holds for it, or clears it if off
 // is set.
 func (a *app) setPartitionLimit(
 	ctx context.Context, args []string, key string, change func(storage.Limit) storage.Limit, off bool,
@@ -313,7 +313,7 @@ func (r row) limitFields(live []storage.RunnerInfo) []show.Field {
 	}
 }
 
-// setLimit changes the limit of an operator from the one in force, or clears it if off is set.
+// setLimit changes the limit of an operator from the limit in force, or clears it if off is set.
 func (a *app) setLimit(
 	ctx context.Context, args []string, change func(storage.Limit) storage.Limit, off bool,
 ) error {

@@ -168,7 +168,7 @@ func (k *partitionKey) Set(text string) error {
 	return storage.CheckPartition(text)
 }
 
-// Type names what the flag takes.
+// Type names the values of the flag.
 func (*partitionKey) Type() string { return "key" }
 
 // String returns the key.

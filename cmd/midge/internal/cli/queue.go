@@ -109,7 +109,7 @@ func age(d time.Duration) string {
 	return show.Span(d)
 }
 
-// status says in a few words whether runners work on the queue.
+// status reports in a few words whether runners work on the queue.
 func (r row) status(p *show.Printer) string {
 	switch {
 	case r.Paused && !r.PausedUntil.IsZero() && p.UTC:

@@ -35,7 +35,7 @@ const (
 	Interrupted = 130 // the user interrupted the command
 )
 
-// Std is the process of a command, as the command sees it.
+// Std is the part of a process that a command uses.
 type Std struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -43,11 +43,11 @@ type Std struct {
 	User string
 	// Env returns a variable of the environment.
 	Env func(name string) string
-	// Person says that a person reads Err.
+	// Person is set if a person reads Err.
 	Person bool
 	// Ask opens a dialog with the user. It fails if there is nobody to ask.
 	Ask func() (Dialog, error)
-	// Terminal says that Out is a terminal. Width is its width in columns.
+	// Terminal is set if Out is a terminal. Width is its width in columns.
 	Terminal bool
 	Width    int
 	// Reaper kills the programs of work after the death of this process.
@@ -120,7 +120,7 @@ func Run(ctx context.Context, args []string, std Std) int {
 // exitError ends a command with an exit code.
 type exitError struct {
 	code int
-	text string // "" if the output says everything
+	text string // "" if the output shows everything
 	next string // the command to type next, "" for none
 }
 
@@ -179,8 +179,8 @@ func cobraMeans(err error) bool {
 	return false
 }
 
-// explain returns the message for an error, with the command to type next. It is "" if nothing remains to
-// be said.
+// explain returns the message for an error, with the command to type next. It is "" if there is nothing more
+// to report.
 func (a *app) explain(err error, code int) string {
 	if err == nil {
 		return ""
@@ -255,9 +255,9 @@ func stopped(ctx context.Context) int {
 	return Interrupted
 }
 
-// partial returns the error of an action that err has ended. told says which part of it was done.
+// partial returns the error of an action that err has ended. told names the part of it that was done.
 func (a *app) partial(ctx context.Context, told string, err error) error {
-	if errors.Is(err, storage.ErrUnknown) { // the message for it says how to find the outcome
+	if errors.Is(err, storage.ErrUnknown) { // the message for it describes how to find the outcome
 		return fmt.Errorf("%s, then: %w", told, err)
 	}
 	code, why := Partly, inWords(err)

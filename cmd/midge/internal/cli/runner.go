@@ -123,7 +123,7 @@ func (a *app) runnerShow() *cobra.Command {
 	}
 }
 
-// findRunner returns the live runner whose id is begin, or else the only one whose id begins so.
+// findRunner returns the live runner whose id is begin, or else the only live runner whose id begins so.
 func (a *app) findRunner(ctx context.Context, begin string) (storage.RunnerInfo, error) {
 	runners, err := a.store.Runners(ctx)
 	if err != nil {

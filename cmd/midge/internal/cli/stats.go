@@ -38,7 +38,7 @@ var sampleList = show.List[sample]{
 	ID:     func(s sample) string { return s.now.UTC().Format(time.RFC3339) },
 }
 
-// Size is the number of tasks in some states.
+// Size returns the number of tasks in some states.
 func (s sample) Size(states ...storage.State) int64 { return s.Sum.Size(states...) }
 
 func rate(of func(show.Rates) float64) func(*show.Printer, sample) string {

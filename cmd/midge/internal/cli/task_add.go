@@ -29,7 +29,7 @@ func (s *span) Set(text string) (err error) {
 	return err
 }
 
-// Type names what the flag takes.
+// Type names the values of the flag.
 func (*span) Type() string { return "time" }
 
 // String returns the duration, "" for 0.
@@ -51,7 +51,7 @@ func (m *moment) Set(text string) (err error) {
 	return err
 }
 
-// Type names what the flag takes.
+// Type names the values of the flag.
 func (*moment) Type() string { return "moment" }
 
 // String returns the time, "" for the zero time.
@@ -81,7 +81,7 @@ func (n *retries) Set(text string) error {
 
 const noRetries = "none"
 
-// Type names what the flag takes.
+// Type names the values of the flag.
 func (*retries) Type() string { return "number" }
 
 // String returns the number, or none.

@@ -35,7 +35,7 @@ func tallyOf(by string) (property, error) {
 	return nil, storage.Invalid("--by", by, "kind, header.NAME or cause")
 }
 
-// tallyList is the list of the values of a property.
+// tallyList returns the list of the values of a property.
 func tallyList(by string) show.List[show.Tally] {
 	return show.List[show.Tally]{
 		Columns: []show.Column[show.Tally]{

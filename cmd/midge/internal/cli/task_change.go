@@ -151,7 +151,7 @@ func (a *app) change(
 	return a.changeOn(ctx, req, f)
 }
 
-// changeOn does what change does, for a request.
+// changeOn does the same as change, for a request.
 func (a *app) changeOn(ctx context.Context, req bulk.Request, f *changeFlags) error {
 	if _, err := os.Lstat(f.backup); err == nil && !f.dry { // before anybody is asked
 		return a.existing(f.backup)
@@ -334,7 +334,7 @@ func (a *app) noteReasons(reasons []bulk.Reason) {
 	}
 }
 
-// unchanged ends a command that only showed a preview, or that found no task. named says that the arguments
+// unchanged ends a command that only showed a preview, or that found no task. named is set if the arguments
 // named tasks.
 func (a *app) unchanged(p *preview, named bool) error {
 	if out := a.printer(zeroTime); !out.People() {
@@ -385,10 +385,10 @@ func queuesText(queues []string) string {
 	return " of queues " + strings.Join(queues, ", ")
 }
 
-// sameAgain tells how to go on after a command that can be repeated.
+// sameAgain describes how to go on after a command that can be repeated.
 const sameAgain = "the same command again: it does what is left"
 
-// done executes a request and reports the outcome. again tells how to go on if only a part of it is done.
+// done executes a request and reports the outcome. again describes how to go on if only a part of it is done.
 func (a *app) done(ctx context.Context, req bulk.Request, again string) error {
 	a.writing, a.again = true, again
 	told := time.Now()
@@ -478,7 +478,7 @@ func outcome(action bulk.Action, r bulk.Result) string {
 }
 
 // verdict returns the exit code for the outcome of an action as an error without a text, because the output
-// says everything. one says that the command named one task.
+// shows everything. one is set if the command named one task.
 func verdict(r bulk.Result, one bool) error {
 	var code int
 	switch {

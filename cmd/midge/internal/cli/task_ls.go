@@ -96,7 +96,7 @@ func statesOf(names []string) (states []storage.State, err error) {
 	return slices.Compact(states), nil
 }
 
-// stateHelp describes the states. docs/operating.md says the same.
+// stateHelp describes the states. docs/operating.md states the same.
 const stateHelp = `The first four states are live, the others ended:
   waiting     a runner may claim the task now
   running     a runner has claimed the task: it runs, or starts next and is shown

@@ -23,7 +23,7 @@ const maxRecord = 256 << 20
 // restoreChunk is the number of tasks that one call inserts.
 const restoreChunk = 100
 
-// maxRefused is the maximum number of refused tasks for which restore gives the reason.
+// maxRefused is the maximum number of refused tasks for which restore reports the reason.
 const maxRefused = 5
 
 func (a *app) taskRestore() *cobra.Command {
@@ -265,8 +265,8 @@ func (a *app) readBackup(path string) (b backup, err error) {
 	return b, lines.Err()
 }
 
-// add adds the task of a record, or removes the task that the record says was not deleted. at maps each
-// task to its index in b.inserts.
+// add adds the task of a record, or removes the task if the record states that it was not deleted. at maps
+// each task to its index in b.inserts.
 func (b *backup) add(record *bulk.Record, at map[storage.Ref]int) error {
 	ref := storage.Ref{Queue: record.Queue, ID: record.ID}
 	if record.NotDeleted {

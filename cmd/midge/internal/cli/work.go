@@ -42,7 +42,7 @@ func (s *size) Set(text string) error {
 	return nil
 }
 
-// Type names what the flag takes.
+// Type names the values of the flag.
 func (*size) Type() string { return "size" }
 
 // String returns the number of bytes, "" for 0.
@@ -66,7 +66,7 @@ const (
 // mostAtOnce bounds --concurrency of work and callback. Each task takes a process, or a connection.
 const mostAtOnce = 10_000
 
-// resultSources are the values of --result.
+// resultSources returns the values of --result.
 func resultSources() []string { return []string{"fd3", "stdout"} }
 
 // workFlags are the flags of work.
@@ -188,7 +188,7 @@ func (f *workFlags) check() error {
 	return nil
 }
 
-// orNone returns the time of a flag, where 0 means none.
+// orNone returns the time of a flag, in which 0 means none.
 func orNone(s span) time.Duration {
 	if s.Duration == 0 {
 		return midge.None

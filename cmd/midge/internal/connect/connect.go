@@ -49,7 +49,7 @@ type Target struct {
 // NoStorageError means that no flag, no variable and no profile names a storage. File is the configuration.
 type NoStorageError struct{ File string }
 
-// Error says how to name a storage.
+// Error describes how to name a storage.
 func (e *NoStorageError) Error() string {
 	return "no storage was named: give --storage URL, set " + EnvStorage + ", or write a profile into " + e.File
 }

@@ -42,8 +42,8 @@ type profile struct {
 	Accept []string `toml:"accept"`
 }
 
-// File returns the path of the user's configuration file. Its folder is the one that XDG_CONFIG_HOME names,
-// or the one of [os.UserConfigDir].
+// File returns the path of the user's configuration file. Its folder is the folder that XDG_CONFIG_HOME
+// names, or else that of [os.UserConfigDir].
 func File(env func(string) string) (string, error) {
 	dir := env("XDG_CONFIG_HOME")
 	if dir == "" {

@@ -37,8 +37,8 @@ type Asynq struct {
 	Kinds    Kinds
 	// Archived moves archived tasks too, as tasks that run at once. Without it they stay.
 	Archived bool
-	// Gone says that the storage for which a killed run has set tasks aside no longer exists. Abort then
-	// gives these tasks back too.
+	// Gone is set if the storage for which a killed run has set tasks aside no longer exists. Abort then puts
+	// these tasks back too.
 	Gone bool
 	// Done is called after each chunk, if it is not nil.
 	Done func(*Report)
@@ -214,7 +214,7 @@ func (a *Asynq) chunk(
 		said, err = a.insert(ctx, record, staged, limits, report)
 		var dependency *storage.DependencyError
 		if errors.As(err, &dependency) && (len(dependency.Stale) > 0 || len(dependency.Missing) > 0) {
-			return record, true, nil // another process was faster; look again
+			return record, true, nil // another process was faster; read again
 		}
 		if err != nil {
 			return record, false, err
@@ -325,7 +325,7 @@ func (a *Asynq) tx(
 	return tx, said, report
 }
 
-// convert makes the insert of a task. reason says why the task cannot be inserted, "" if it can.
+// convert makes the insert of a task. reason is why the task cannot be inserted, "" if it can.
 func (a *Asynq) convert(task stagedTask, limits storage.Limits) (in storage.Insert, typ, reason string) {
 	m, err := readMessage(task.message)
 	if err != nil {
@@ -385,7 +385,8 @@ func (a *Asynq) restore(ctx context.Context) error {
 	}
 }
 
-// Plan reports what Run would do, and changes nothing. It does not count the tasks that are set aside.
+// Plan returns the report that Run would return, and changes nothing. It does not count the tasks that are
+// set aside.
 func (a *Asynq) Plan(ctx context.Context) (*Report, error) {
 	report := newReport()
 	described, err := a.Session.Storage().Describe(ctx)

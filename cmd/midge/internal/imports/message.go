@@ -138,7 +138,7 @@ func (m *message) header(entry []byte) error {
 }
 
 // insert makes the insert of a task of a kind in a queue from a message. due is the time of the task, zero
-// for now. reason says why the message cannot be inserted, "" if it can.
+// for now. reason is why the message cannot be inserted, "" if it can.
 func (m *message) insert(
 	queue, kind string, due time.Time, limits storage.Limits,
 ) (in storage.Insert, reason string) {

@@ -80,7 +80,7 @@ const (
 )
 
 // Check returns a *[storage.InvalidError] if the queue of River has no jobs and midge's queue does not
-// exist, or if the name of midge's queue is not valid. Where midge's queue exists, an earlier import may have
+// exist, or if the name of midge's queue is not valid. If midge's queue exists, an earlier import may have
 // moved all jobs. Check changes nothing.
 func (r *River) Check(ctx context.Context) error {
 	if err := storage.CheckName("queue name", r.To); err != nil {
@@ -226,7 +226,7 @@ func (r *River) read(ctx context.Context, from queryer, rest string, place any) 
 	return jobs, nil
 }
 
-// insert makes the insert of a job. reason says why the job cannot be inserted, "" if it can. River's
+// insert makes the insert of a job. reason is why the job cannot be inserted, "" if it can. River's
 // priorities are 1, the highest, to 4.
 func (r *River) insert(j *job, limits storage.Limits) (in storage.Insert, reason string) {
 	kind := r.Kinds.Of(j.kind)
@@ -253,7 +253,7 @@ func (r *River) insert(j *job, limits storage.Limits) (in storage.Insert, reason
 	return in, unfit(limits, &in)
 }
 
-// Plan reports what Run would do, and changes nothing.
+// Plan returns the report that Run would return, and changes nothing.
 func (r *River) Plan(ctx context.Context) (*Report, error) {
 	report, last := newReport(), int64(0)
 	if err := r.Check(ctx); err != nil {

@@ -39,11 +39,11 @@ func targetOf(chunk string) (t target, ok bool) {
 type TargetError struct {
 	From string // the queue of asynq
 	To   string // the queue of midge for which the tasks were set aside
-	// Elsewhere says that To is a queue of another storage.
+	// Elsewhere is set if To is a queue of another storage.
 	Elsewhere bool
 }
 
-// Error says for which queue the tasks were set aside.
+// Error names the queue for which the tasks were set aside.
 func (e *TargetError) Error() string {
 	text := fmt.Sprintf("a killed run has set tasks of queue %s of asynq aside for queue %s", e.From, e.To)
 	if e.Elsewhere {

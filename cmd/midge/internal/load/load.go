@@ -5,7 +5,7 @@
 // queue's storage, or slot of a Redis Cluster, can change both in one step. It is scheduled for a moment
 // that never comes. A step inserts at most 750 rows and changes the marker at the version that the loader
 // has read. So of two loaders that make the same step one is refused: it reads the marker again, and goes
-// on from there. A reply that is lost is found out in the same way, and a step that arrives late is
+// on from there. A lost reply is detected in the same way, and a step that arrives late is
 // refused.
 //
 // A loader reads the text before the marker's place again, and compares its digest, so that it never goes
@@ -49,9 +49,9 @@ type Loader struct {
 	Rows    Rows
 	// Name is the name of the load in its queue.
 	Name string
-	// HighWater lets the loader wait while more tasks than that wait in the queue. 0 is no bound.
+	// HighWater bounds the tasks that wait in the queue: the loader waits while there are more. 0 is no bound.
 	HighWater int64
-	// Reject takes the wrong rows. Without it the load stops at a wrong row.
+	// Reject is the file for wrong rows. Without it the load stops at a wrong row.
 	Reject *os.File
 	// First is called with the first task that is about to be enqueued, if it is not nil.
 	First func(*storage.Insert)
@@ -65,22 +65,22 @@ type Loader struct {
 	report Report
 }
 
-// Report is how far a load is.
+// Report is the progress of a load.
 type Report struct {
-	// Before is how many rows had been read before this run, and Rows how many have been read now. Rejected
-	// of these were rejected.
+	// Before is how many rows had been read before this run, and Rows how many have been read by now. Rejected
+	// is how many of the latter were rejected.
 	Before, Rows, Rejected int64
 	// Loaded is how many tasks this run has made, and Existing how many were there already.
 	Loaded, Existing int64
-	// Done of Of bytes of the file have been read. Of is 0 if it is not known.
+	// Done is how many bytes of the file have been read, and Of its size in bytes, 0 if that is not known.
 	Done, Of int64
-	// Waiting says that the loader waits because of HighWater.
+	// Waiting is set while the loader waits because of HighWater.
 	Waiting bool
-	// Finished says that the file was loaded to its end.
+	// Finished is set if the file was loaded to its end.
 	Finished bool
 }
 
-// OtherFileError says that the file is not the one that was loaded under the name.
+// OtherFileError means that another file was loaded under the name.
 type OtherFileError struct {
 	Name, Queue string
 	// Loaded is the file that was loaded, and Given the file that was to be loaded now.
@@ -105,9 +105,9 @@ func (l *Loader) Check() error {
 	return l.Rows.check()
 }
 
-// Run loads the file, from where an earlier run has stopped. It returns a *[RowError] for a wrong row, an
-// *[OtherFileError], a *[MarkerError] or the error of the storage. After an error the report says how far
-// the load is, and the next run goes on from there.
+// Run loads the file, from the place at which an earlier run has stopped. It returns a *[RowError] for a
+// wrong row, an *[OtherFileError], a *[MarkerError] or the error of the storage. After an error the report
+// shows how far the load is, and the next run goes on from there.
 func (l *Loader) Run(ctx context.Context) (Report, error) {
 	if err := l.Check(); err != nil {
 		return l.report, err
@@ -254,7 +254,7 @@ func (l *Loader) told() {
 	}
 }
 
-// TakenError says that a task with other content has the id of a row.
+// TakenError means that a task with other content has the id of a row.
 type TakenError struct{ Ref storage.Ref }
 
 // Error names the task.

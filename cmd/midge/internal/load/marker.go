@@ -35,9 +35,9 @@ func CheckName(name string) error {
 	return nil
 }
 
-// NameOf makes the name of a load of the name of its file, without the folder. It is the name of the file if
-// this can be one. Otherwise it is made of the letters that it can have, and of a digest of the whole name,
-// so that files with different names have different loads.
+// NameOf makes the name of a load from the name of its file, without the folder. It is the name of the file
+// if that is a valid name of a load. Otherwise it has the valid letters of the name, and a digest of the
+// whole name, so that files with different names have different loads.
 func NameOf(path string) string {
 	base := norm.NFC.String(filepath.Base(path)) // macOS has two spellings of a letter with an accent
 	if CheckName(base) == nil {
@@ -58,18 +58,18 @@ func NameOf(path string) string {
 // digestBytes is the length of the digest in the name of a load.
 const digestBytes = 6
 
-// MarkerRef is the ref of the marker of a load.
+// MarkerRef returns the ref of the marker of a load.
 func MarkerRef(queue, name string) storage.Ref {
 	return storage.Ref{Queue: queue, ID: name + markerEnd}
 }
 
-// NameOfMarker is the name of the load that a marker records.
+// NameOfMarker returns the name of the load that a marker records.
 func NameOfMarker(ref storage.Ref) string { return strings.TrimSuffix(ref.ID, markerEnd) }
 
 // markerEnd is the end of the id of a marker.
 const markerEnd = ".load"
 
-// rowID is the id of the task of a row. No marker has such an id.
+// rowID returns the id of the task of a row. No marker has such an id.
 func rowID(name string, row int64) string {
 	number := strconv.FormatInt(row, 10)
 	return name + "." + "0000000000"[min(len(number), 10):] + number
@@ -122,10 +122,10 @@ func (m *marker) changed(to payload.Load, placed storage.Placed) {
 	m.Load, m.version, m.state = to, placed.Version, placed.State
 }
 
-// MarkerError is a load that cannot go on because of its marker.
+// MarkerError is the error of a load that cannot go on because of its marker.
 type MarkerError struct {
 	Ref storage.Ref
-	// Is says how it is: deleted, cancelled, not readable, or another task.
+	// Is names the state of the marker: deleted, cancelled, not readable, or another task.
 	Is string
 }
 

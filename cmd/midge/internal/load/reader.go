@@ -74,7 +74,7 @@ func (r *reader) take(text []byte) {
 	r.at.lines += int64(bytes.Count(text, []byte{'\n'}))
 }
 
-// line is the number of the line at which the reader is.
+// line returns the number of the line at which the reader is.
 func (r *reader) line() int64 { return r.at.lines + 1 }
 
 // begin reads what stands before the first row: a byte order mark, and the header of CSV.
@@ -114,7 +114,7 @@ func (r *reader) unread(err error) error {
 	return fmt.Errorf("read %s behind line %d: %w", r.file, r.at.lines, err)
 }
 
-// errOther means that the text is not the one whose digest is known.
+// errOther means that the text is not the text whose digest is known.
 var errOther = errors.New("another text")
 
 // skip reads up to the place between two rows where a text with the digest sum ends.

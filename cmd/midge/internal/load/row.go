@@ -47,20 +47,20 @@ func ParseTypes(words []string) (map[string]Type, error) {
 	return types, nil
 }
 
-// RowError is a row that cannot be loaded.
+// RowError is the error for a row that cannot be loaded.
 type RowError struct {
 	File string
 	Line int64 // where the row begins
-	// Reason says what is wrong with the row. It quotes nothing of the row.
+	// Reason names the fault of the row. It quotes nothing of the row.
 	Reason string
-	// Rejectable says that the load goes on behind the row if it has a file for wrong rows.
+	// Rejectable is set if a load with a file for wrong rows goes on behind the row.
 	Rejectable bool
 }
 
 // Error names the row and the reason.
 func (e *RowError) Error() string { return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Reason) }
 
-// Rows says how the rows of a file become tasks.
+// Rows describes how the rows of a file become tasks.
 type Rows struct {
 	Format Format
 	// Field is the name of the field for the text of a line. Without it the text itself is the parameter.
@@ -208,7 +208,7 @@ func withoutEnd(text []byte) []byte {
 
 const notUTF8 = "the row is not valid UTF-8"
 
-// insert makes the task of a row. reason says why there is none.
+// insert makes the task of a row. reason is why there is none.
 func (p *parser) insert(id string, text []byte) (in storage.Insert, reason string) {
 	add := p.Task
 	add.ID = id
@@ -233,7 +233,7 @@ func (p *parser) insert(id string, text []byte) (in storage.Insert, reason strin
 	return in, ""
 }
 
-// refused says why no task can be made of a row. It quotes nothing of the row, as the error may.
+// refused returns why no task can be made of a row. The text quotes nothing of the row, as the error may.
 func (p *parser) refused(err error, params []byte) string {
 	var invalid *storage.InvalidError
 	if p.Format == JSONL {

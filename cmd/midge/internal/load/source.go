@@ -19,7 +19,7 @@ import (
 type Source struct {
 	// Name is the path for errors.
 	Name string
-	// Pipe says that a program writes the text while it is loaded. The last row of such a text has to end with
+	// Pipe is set if a program writes the text while it is loaded. The last row of such a text has to end with
 	// a newline, because the program may have died within the row.
 	Pipe bool
 	// Open opens the file at its beginning. The size is 0 if it is not known. Open is called again if the
@@ -47,7 +47,7 @@ func (f Format) Check() error {
 	return storage.Invalid("--format", string(f), "jsonl, csv or lines")
 }
 
-// FormatOf returns the format that the name of a file tells, "" if it tells none.
+// FormatOf returns the format for the ending of the name of a file, "" if there is none.
 func FormatOf(name string) Format {
 	switch filepath.Ext(strings.TrimSuffix(strings.ToLower(name), ".gz")) {
 	case ".jsonl", ".ndjson":
@@ -75,7 +75,7 @@ type counter struct {
 	n  atomic.Int64
 }
 
-// Read reads and counts.
+// Read reads from the file, and counts the bytes.
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.in.Read(p)
 	c.n.Add(int64(n))
@@ -107,26 +107,26 @@ func (s *Source) open(ctx context.Context) (*text, error) {
 // unzip reads the text of a file of gzip. If the file is damaged, its error is a *DamagedError.
 type unzip struct{ in *gzip.Reader }
 
-// Read decompresses.
+// Read reads and decompresses.
 func (u *unzip) Read(p []byte) (int, error) {
 	n, err := u.in.Read(p)
 	return n, damaged(err)
 }
 
-// DamagedError says that a file begins as gzip does, but cannot be decompressed to its end.
+// DamagedError means that a file begins as gzip does, but cannot be decompressed to its end.
 type DamagedError struct {
-	// Is says what is wrong with the file.
+	// Is names the fault of the file.
 	Is  string
 	err error
 }
 
-// Error says what is wrong with the file.
+// Error names the fault of the file.
 func (e *DamagedError) Error() string { return e.Is }
 
 // Unwrap returns the error of the decompression.
 func (e *DamagedError) Unwrap() error { return e.err }
 
-// damaged returns a *DamagedError for an error that says that the file is damaged, and any other error as it
+// damaged returns a *DamagedError for an error that means that the file is damaged, and any other error as it
 // is.
 func damaged(err error) error {
 	switch {

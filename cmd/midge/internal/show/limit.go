@@ -7,7 +7,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// QueueLimit is the limit of a queue: the limit that is in force, and what it admits.
+// QueueLimit is the record of the limit of a queue: the limit in force, its sources, and its use.
 type QueueLimit struct {
 	Limit
 	// Operator is the limit that an operator has set, and Declared the limit of programs, nil for none.

@@ -104,7 +104,7 @@ type Style string
 const (
 	Plain  Style = ""
 	Bad    Style = "\x1b[31m" // red: needs action
-	Warn   Style = "\x1b[33m" // yellow: worth a look
+	Warn   Style = "\x1b[33m" // yellow: worth a check
 	Good   Style = "\x1b[32m" // green
 	Strong Style = "\x1b[1m"
 	Faint  Style = "\x1b[2m"

@@ -73,7 +73,7 @@ type Partition struct {
 	RestsUntil  *time.Time `json:"rests_until"`
 	Paused      bool       `json:"paused"`
 	PausedUntil *time.Time `json:"paused_until"`
-	// Limit is the limit of this partition alone, nil if the one of all partitions of the queue holds.
+	// Limit is the limit of this partition alone, nil if that of all partitions of the queue holds.
 	Limit *PartitionLimit `json:"limit"`
 }
 
@@ -244,8 +244,8 @@ func (s *Stats) Add(q storage.Stats) {
 	s.Sizes, s.Totals, s.Oldest = sizesOf(&s.Sum), Totals(s.Sum.Totals), s.Sum.Oldest.Seconds()
 }
 
-// Since sets PerSecond to the rates since an earlier sample. A total that shrank, because a queue was
-// removed, gives a rate of 0.
+// Since sets PerSecond to the rates since an earlier sample. The rate of a total that shrank, because a queue
+// was removed, is 0.
 func (s *Stats) Since(before Stats) {
 	seconds := s.Time.Sub(before.Time).Seconds()
 	if seconds <= 0 {
@@ -316,7 +316,7 @@ type Task struct {
 	Progress   json.RawMessage `json:"progress,omitempty"`
 	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
 	Steps      []payload.Step  `json:"steps,omitempty"`
-	// StepsProblem says why the steps cannot be read. The checkpoint cannot be read then either.
+	// StepsProblem is why the steps cannot be read. The checkpoint cannot be read then either.
 	StepsProblem string `json:"steps_problem,omitempty"`
 }
 
@@ -420,7 +420,7 @@ type Action struct {
 	Reasons []ActionReason `json:"reasons"`
 }
 
-// ActionReason says why a task could not be changed.
+// ActionReason is the reason why a task could not be changed.
 type ActionReason struct {
 	Ref    string `json:"ref"`
 	Reason string `json:"reason"`

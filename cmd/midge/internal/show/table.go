@@ -146,8 +146,8 @@ func table[T any](p *Printer, columns []Column[T], rows []T) error {
 }
 
 // leasts are the least widths, in characters, to which narrow cuts a name, which the next command takes,
-// and any other text. The first entry keeps a usual ref whole; the second applies where the first is not
-// enough. leastLast is the least width of the last column.
+// and any other text. The first entry keeps a usual ref whole; the second applies if the first is not enough.
+// leastLast is the least width of the last column.
 var leasts = []struct{ name, text int }{{32, 12}, {12, 8}}
 
 const leastLast = 10

@@ -21,12 +21,12 @@ import (
 type Config struct {
 	// Session is the session on the storage.
 	Session *storage.Session
-	// Reader reads the storage, and Bounds judge what it found.
+	// Reader reads the storage, and Bounds decide which findings it has.
 	Reader *survey.Reader
 	Bounds survey.Bounds
 	// Audit records the actions of the user. Its Warn is not called: the screen shows the warnings.
 	Audit audit.Writer
-	// Target names the storage above each screen.
+	// Target is the name of the storage, which stands above each screen.
 	Target string
 	// Every is the interval between two reads of the storage; default a second.
 	Every time.Duration
@@ -61,7 +61,7 @@ type Model struct {
 	at       time.Time        // time of the last survey
 	reading  bool             // the next survey is under way
 	all      []queue          // of the last survey, by name
-	queues   []queue          // of all, those that the search chooses, in the order of sort
+	queues   []queue          // the queues of all that the search chooses, in the order of sort
 	search   string           // a part of the names of the queues
 	sort     string           // the head of the column by which the queues are sorted
 	total    survey.Queue     // sums over all queues

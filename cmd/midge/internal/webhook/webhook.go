@@ -21,14 +21,14 @@ import (
 // postTime bounds one post.
 const postTime = 10 * time.Second
 
-// Hook is where to post.
+// Hook is an address to which JSON is posted.
 type Hook struct {
 	url    url.URL
 	client http.Client
 }
 
-// New returns the hook for a URL. Only https is accepted. Each connection is checked for the address that the
-// name of the host means at that moment: it must not be of this machine or link, or the place of a cloud's
+// New returns the hook for a URL. Only https is accepted. Each connection is checked for the address to which
+// the host then resolves: it must not be an address of this machine or link, or that of a cloud's
 // credentials. Redirects are not followed, and the proxies of the environment are not used, because neither
 // would be checked.
 func New(text string) (*Hook, error) {
