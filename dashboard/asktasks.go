@@ -89,8 +89,8 @@ func (d *askData) targets() ([]bulk.Target, error) {
 	return targets, nil
 }
 
-// consequence says what an action does. There are special texts for one task, and for tasks that have all
-// ended.
+// consequence returns the text about the effect of an action. There are special texts for one task, and for
+// tasks that have all ended.
 func consequence(verb bulk.Verb, look *bulk.Preview) string {
 	lives := func(t storage.Task) bool { return !t.State.Ended() }
 	ended := !slices.ContainsFunc(look.Samples, lives) && !look.More
@@ -116,7 +116,7 @@ func consequence(verb bulk.Verb, look *bulk.Preview) string {
 	return look.Consequence
 }
 
-// notKept says that a task is deleted once it is cancelled, "" if it is kept.
+// notKept returns the sentence that a task is deleted once it is cancelled, "" if it is kept.
 func notKept(t *storage.Task) string {
 	if t.Keep.Of(storage.Cancelled, false) > 0 {
 		return ""
@@ -197,8 +197,8 @@ func (d *askData) nameTasks() {
 	d.Button, d.Leave = "Cancel "+tasks, "Keep "+tasks
 }
 
-// searchedOf says on how many tasks an action is. If tasks are left to search, it also says how many were
-// searched.
+// searchedOf returns on how many tasks an action is. If tasks are left to search, it also returns how many
+// were searched.
 func searchedOf(look *bulk.Preview) (about, searched string) {
 	about = format.Count(look.Count, "task")
 	if !look.More {
@@ -216,7 +216,7 @@ func searchedOf(look *bulk.Preview) (about, searched string) {
 		". The action searches all tasks."
 }
 
-// Confirms is the count that the dialog posts to confirm the action.
+// Confirms returns the count that the dialog posts to confirm the action.
 func (d *askData) Confirms() string {
 	if d.Most == 0 {
 		return unbounded

@@ -68,7 +68,7 @@ func (v *view) Hour(queue string) hourOf {
 	}
 }
 
-// Share is the part of the attempts that failed.
+// Share returns the part of the attempts that failed.
 func (h hourOf) Share() string {
 	if h.Attempts == 0 {
 		return format.Dash

@@ -55,8 +55,8 @@ func (s *server) dead(r *http.Request, v *view) error {
 	return nil
 }
 
-// unscathed says for how long no task has died: since the last death, the last hour that is not known, or the
-// beginning of the history. An hour that is averaged, or known in part, counts only if an earlier hour is
+// unscathed returns for how long no task has died: since the last death, the last hour that is not known, or
+// the beginning of the history. An hour that is averaged, or known in part, counts only if an earlier hour is
 // known as a whole.
 func (s *server) unscathed(ctx context.Context, now time.Time) string {
 	const step = time.Hour
@@ -98,7 +98,7 @@ func (g causeView) Of() string { return g.Cause.Of(words) }
 // to do.
 func (g causeView) AllDiscarded() bool { return g.Cause.Discarded == g.Tasks }
 
-// Discarded says how many of the tasks their job discarded, and what to do then; "" for none.
+// Discarded returns a text about how many of the tasks their job discarded, with the remedy; "" for none.
 func (g causeView) Discarded() string {
 	const then = ". Fix the cause before you requeue them."
 	switch n := g.Cause.Discarded; {
@@ -114,14 +114,14 @@ func (g causeView) Discarded() string {
 // shownKinds is how many kinds of a cause a list names.
 const shownKinds = 3
 
-// ShownKinds are the most frequent kinds of the tasks.
+// ShownKinds returns the most frequent kinds of the tasks.
 func (g causeView) ShownKinds() []storage.KindSize { return g.Kinds[:min(shownKinds, len(g.Kinds))] }
 
-// MoreKinds is how many further kinds there are.
+// MoreKinds returns how many further kinds there are.
 func (g causeView) MoreKinds() int { return len(g.Kinds) - len(g.ShownKinds()) }
 
-// CauseURL is the address of the page of a cause. For tasks without a cause, it is the address of the list of
-// dead tasks.
+// CauseURL returns the address of the page of a cause. For tasks without a cause, it returns the address of
+// the list of dead tasks.
 func (v *view) CauseURL(id string) string {
 	if id == "" {
 		return v.URL("/tasks", "state", "dead")
@@ -129,7 +129,7 @@ func (v *view) CauseURL(id string) string {
 	return v.URL("/dead", "cause", id)
 }
 
-// KindURL is the address of the list of the tasks of a kind that died of a cause.
+// KindURL returns the address of the list of the tasks of a kind that died of a cause.
 func (v *view) KindURL(g causeView, kind string) string {
 	return v.URL("/tasks", "state", string(storage.Dead), "filter", g.Filter+" kind:"+kind)
 }
@@ -221,7 +221,7 @@ func (d *causeData) search(ctx context.Context, store scan.Source, req scan.Requ
 	}
 }
 
-// QueueURL is the address of the list of the tasks of a queue that died of the cause.
+// QueueURL returns the address of the list of the tasks of a queue that died of the cause.
 func (d *causeData) QueueURL(v *view, queue string) string {
 	return v.URL("/tasks", "state", string(storage.Dead), "queue", queue, "filter", d.Group.Filter)
 }

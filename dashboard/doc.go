@@ -14,7 +14,7 @@
 // # Who may look
 //
 // Config.Who asks the login of the application. Config.Users is a login of the dashboard's own. With neither,
-// Config.Token admits whoever knows it, and nobody else: an address says nothing about a person, because
+// Config.Token admits whoever knows it, and nobody else: an address identifies no person, because
 // requests from this machine may have passed through a proxy, and may come from another user of the machine.
 //
 // # What pages have in common

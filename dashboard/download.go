@@ -135,7 +135,7 @@ func (s *server) downloadOf(r *http.Request) (req bulk.Request, form string, err
 }
 
 // takeDownloaded makes a deletion take the tasks that its dialog has downloaded, if it has downloaded any.
-// saved says that the browser has asked for the download.
+// saved is set if the browser has asked for the download.
 func (s *server) takeDownloaded(req *bulk.Request, form string, saved bool) (bool, error) {
 	d := s.downloads.of(form)
 	switch {

@@ -176,7 +176,7 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, s.notices.with(d.Back, notice{Text: text + "." + unusual}), http.StatusSeeOther)
 }
 
-// editOf returns the change that gives a task new parameters, at the version that the form showed.
+// editOf returns the change of a task to new parameters, at the version that the form showed.
 func editOf(t *storage.Task, version int64, encoded []byte, requeue bool) (ch storage.Change, err error) {
 	if requeue {
 		ch = t.Requeued()

@@ -103,7 +103,7 @@ func (s *server) formed(next http.Handler) http.Handler {
 	})
 }
 
-// guard serves only users who may look, refuses requests that another site sent, and forbids browsers
+// guard serves only users who may read, refuses requests that another site sent, and forbids browsers
 // everything that no page needs.
 func (s *server) guard(next http.Handler) http.Handler {
 	sameSite := http.NewCrossOriginProtection()
@@ -166,7 +166,7 @@ func unsafe(r *http.Request) bool {
 	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
 }
 
-// cookieAlone reports whether a request has a cookie, but no header that says which site sent it.
+// cookieAlone reports whether a request has a cookie, but no header that names the site that sent it.
 // http.CrossOriginProtection lets such a request pass, because all current browsers send such a header.
 func cookieAlone(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Site") == "" && r.Header.Get("Origin") == "" && r.Header.Get("Cookie") != ""

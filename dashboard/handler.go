@@ -31,7 +31,7 @@ type Config struct {
 	// http.StripPrefix and proxies may cut it off. A Base that begins like a path of the dashboard, such as
 	// "/tasks", is refused.
 	Base string
-	// Name is shown beside the name of midge, to tell installations apart: "production". Default none.
+	// Name is shown beside the name of midge, to distinguish installations: "production". Default none.
 	Name string
 	// ReadOnly forbids every action, for every user.
 	ReadOnly bool
@@ -284,7 +284,7 @@ var errNoPage = &statusError{http.StatusNotFound, "Page not found."}
 // notFound is the sentence about a task, a schedule or a queue that the storage does not have.
 const notFound = "Task, schedule or queue not found. A task that has ended is kept for a limited time only."
 
-// noQueue is the answer to requests for a queue that does not exist.
+// noQueue returns the answer to requests for a queue that does not exist.
 func noQueue(name string) error {
 	return &statusError{http.StatusNotFound, "Queue " + strconv.Quote(name) + " not found."}
 }

@@ -37,7 +37,7 @@ type job struct {
 
 	short  bool           // it is on a few named tasks, without a rate, and mostRunning does not count it
 	record *ledger.Action // its record in the audit
-	said   string         // the notice if it succeeds, "" for one that counts the tasks
+	said   string         // the notice if it succeeds, "" for a notice that counts the tasks
 	done   string         // the word for tasks to which the action was done
 	of     int64          // how many tasks the action is on, 0 if that is not known
 	stop   context.CancelFunc

@@ -40,7 +40,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 const whoEach = 5 * time.Second
 
 // mayWatch returns a function that reports whether the viewer of a stream may still see it. The function
-// looks at the file of users each time, and calls Config.Who once in whoEach.
+// checks the file of users each time, and calls Config.Who once in whoEach.
 func (s *server) mayWatch(r *http.Request) func() bool {
 	still, asked := viewerOf(r.Context()).still, time.Now()
 	return func() bool {
@@ -239,8 +239,8 @@ func (q queueView) Cell(name string) string {
 	return format.Number(q.Size(storage.State(name)))
 }
 
-// Key is the key of a cell of the queue.
+// Key returns the key of a cell of the queue.
 func (q queueView) Key(name string) string { return queueKey(q.Queue, name) }
 
-// queueKey is the key of a cell of a queue.
+// queueKey returns the key of a cell of a queue.
 func queueKey(queue, name string) string { return "q." + queue + ":" + name }

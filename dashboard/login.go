@@ -29,7 +29,7 @@ func viewerOf(ctx context.Context) viewer {
 
 func userOf(ctx context.Context) access.User { return viewerOf(ctx).user }
 
-// who returns the user of a request, or an error that says why there is none.
+// who returns the user of a request, or an error that names the reason if there is none.
 func (s *server) who(r *http.Request) (access.User, error) {
 	if s.cfg.Who != nil {
 		if user, ok := s.cfg.Who(r); ok && user.May(access.Read) {
@@ -77,9 +77,9 @@ func (s *server) cameFrom(r *http.Request) string {
 	return s.back("")
 }
 
-// clientOf returns the address of the client of a request. A proxy that Config.TrustedProxies names tells in
-// X-Forwarded-For from whom it got the request, behind the addresses that it was told itself. So the client
-// is the last address there that is not a trusted proxy. From anybody else the header is not read.
+// clientOf returns the address of the client of a request. A proxy that Config.TrustedProxies names writes
+// into X-Forwarded-For from whom it got the request, behind the addresses that it received there. So the
+// client is the last address there that is not a trusted proxy. From anybody else the header is not read.
 func (s *server) clientOf(r *http.Request) string {
 	client := r.RemoteAddr
 	told := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")

@@ -27,7 +27,7 @@ type metricsData struct {
 	Totals      ledger.Totals
 }
 
-// Word is a span in words.
+// Word returns a span in words.
 func (metricsData) Word(span string) string {
 	n, unit := span[:len(span)-1], map[byte]string{'h': "hour", 'd': "day"}[span[len(span)-1]]
 	if n != "1" {
@@ -43,7 +43,7 @@ type kindTotals struct {
 	P50, P95, P99 time.Duration
 }
 
-// Share is the part of the runs that failed.
+// Share returns the part of the runs that failed.
 func (k kindTotals) Share() float64 { return float64(k.Failed) / max(1, float64(k.Runs)) }
 
 func (s *server) metrics(r *http.Request, v *view) error {

@@ -30,10 +30,10 @@ type need struct {
 	Others int    // further equal findings
 }
 
-// needLook is how a need looks: its glyph, and a class that gives the glyph its colour.
+// needLook is how the overview shows a need: its glyph, and a class that sets the colour of the glyph.
 type needLook struct{ Glyph, Look string }
 
-// Title is what is wrong: the error, of a cause of death.
+// Title returns the text of the need: the error, for a cause of death.
 func (n need) Title() string { return cmp.Or(n.Error, n.Text) }
 
 // alike has the text of several equal findings, behind their number, and the page that lists their objects.

@@ -70,7 +70,7 @@ func (s *server) overview(r *http.Request, v *view) error {
 	return nil
 }
 
-// More is how many needs there are after the first ones.
+// More returns how many needs there are after the first ones.
 func (d overviewData) More() int { return d.Needing - len(d.Needs) }
 
 // figures returns the four large numbers, each with its last hour.

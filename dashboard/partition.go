@@ -46,7 +46,7 @@ type partitionView struct {
 	Ask string // the dialog that pauses or resumes it
 
 	Running, Starts string // "2 of 3", how much of its limit it uses; "" without such a bound
-	Own             string // its own limit, "" if the one of all partitions holds
+	Own             string // its own limit, "" if the limit of all partitions holds
 	At              bool   // its limit admits no other start now
 	// Ready is when a pause, a rest and the wait for its rate are over, zero for now or if it is not known.
 	Ready time.Time
@@ -112,7 +112,7 @@ func (s *server) partitions(r *http.Request, v *view, q queueView) (d partitions
 	return d, nil
 }
 
-// partitionURL is the address of the list of the waiting tasks of a partition.
+// partitionURL returns the address of the list of the waiting tasks of a partition.
 func (v *view) partitionURL(queue, key string) string {
 	return v.listURL(chosen{queue, string(storage.Waiting), "partition:" + filter.Quote(key)}, "")
 }

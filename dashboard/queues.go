@@ -50,7 +50,7 @@ func (s *server) queues(r *http.Request, v *view) error {
 	return nil
 }
 
-// Orders are the orders of the list. The empty order puts queues in trouble first.
+// Orders returns the orders of the list. The empty order puts queues in trouble first.
 func (*queuesData) Orders() []string {
 	return slices.Concat([]string{"", "name"}, namesOf(filter.Outstanding()), []string{"done", "oldest"})
 }
@@ -70,7 +70,7 @@ func sizeClass(state storage.State) string {
 	}
 }
 
-// queueColumns has the comparison of queues for the order by each column. Large numbers come first.
+// queueColumns returns the comparison of queues for the order by each column. Large numbers come first.
 func queueColumns() map[string]func(a, b queueView) int {
 	columns := map[string]func(a, b queueView) int{
 		"name":   func(a, b queueView) int { return cmp.Compare(a.Queue, b.Queue) },
@@ -142,10 +142,10 @@ func queueViews(s *sampler.Sample) []queueView {
 	return queues
 }
 
-// Trouble says in a word or two what is wrong with a queue, "" for nothing.
+// Trouble returns the trouble of a queue in a word or two, "" for none.
 func (q queueView) Trouble() string { return strings.ReplaceAll(q.sampledQueue.Trouble(), "-", " ") }
 
-// Waited is the text beside the age of the oldest task.
+// Waited returns the text beside the age of the oldest task.
 func (q queueView) Waited() string {
 	switch {
 	case q.Oldest > 0:
@@ -189,7 +189,7 @@ func (q queueView) Exactly(state string) string {
 	return exactly(storage.State(state), q.SizeOf(state))
 }
 
-// Rate is how many tasks of the queue are completed in a second.
+// Rate returns how many tasks of the queue are completed in a second.
 func (q queueView) Rate() float64 { return q.Done }
 
 // segment is a part of a queue's bar.
@@ -203,7 +203,7 @@ type segment struct {
 // barWidth is the width of a queue's bar, in the units of its viewBox.
 const barWidth = 120
 
-// Tasks is how many tasks the queue's bar shows: those that have not ended, and the dead ones.
+// Tasks returns how many tasks the queue's bar shows: those that have not ended, and the dead ones.
 func (q queueView) Tasks() int64 { return q.Size(filter.Outstanding()...) }
 
 // Bar returns the parts of the queue's bar, by state.
@@ -232,14 +232,14 @@ func (q queueView) Bar() []segment {
 	return segments
 }
 
-// outlookText says when the backlog of a queue clears.
+// outlookText is the text about when the backlog of a queue clears.
 type outlookText struct {
 	Text, Exact string
 	Gone        bool // the text may follow the words "clears in", and is no sentence of its own
 	Bad         bool // the backlog does not shrink, and its oldest task has waited for too long
 }
 
-// Outlook says when the backlog of a queue clears.
+// Outlook returns the text about when the backlog of a queue clears.
 func (v *view) Outlook(q queueView) outlookText {
 	old := v.server.bounds.TooOld(q.sampledQueue)
 	switch o := v.Sample.Outlook(q.sampledQueue); {
@@ -262,7 +262,7 @@ func (v *view) Outlook(q queueView) outlookText {
 	return outlookText{Text: "not" + format.NBSP + "draining", Exact: "The backlog is not draining.", Bad: old}
 }
 
-// backlogGone says when the backlogs of all queues clear.
+// backlogGone returns a text about when the backlogs of all queues clear.
 func backlogGone(s *sampler.Sample) string {
 	var longest time.Duration
 	var still *survey.Queue // the queue with the largest backlog that does not shrink

@@ -79,7 +79,7 @@ type runnerView struct {
 	Unreadable         bool // this program cannot decode the vitals of the runner
 }
 
-// Elsewhere is the host of the runner, "" if the id of the runner begins with it.
+// Elsewhere returns the host of the runner, "" if the id of the runner begins with it.
 func (r *runnerView) Elsewhere() string {
 	if host, _ := storage.RunnerHost(r.ID); host == r.Host {
 		return ""
@@ -87,7 +87,7 @@ func (r *runnerView) Elsewhere() string {
 	return r.Host
 }
 
-// Share is the part of the runs that failed.
+// Share returns the part of the runs that failed.
 func (r *runnerView) Share() float64 { return float64(r.Failed) / max(1, float64(r.Runs)) }
 
 // runnerOf decodes the vitals of a runner.

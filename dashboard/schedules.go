@@ -91,7 +91,7 @@ func (c scheduleView) Ticks() []tick {
 	return ticks
 }
 
-// Zone is the time zone of the schedule, "" if its ticks do not depend on one.
+// Zone returns the time zone of the schedule, "" if its ticks do not depend on one.
 func (c scheduleView) Zone() string {
 	if strings.HasPrefix(c.Spec(), "every ") {
 		return ""
@@ -104,7 +104,7 @@ var apart = strings.NewReplacer(
 	"h", format.NBSP+"h"+format.NBSP, "m", format.NBSP+"m"+format.NBSP, "s", format.NBSP+"s"+format.NBSP,
 )
 
-// Spec is the schedule as text, such as "every 5 m".
+// Spec returns the schedule as text, such as "every 5 m".
 func (c scheduleView) Spec() string {
 	spec := schedule.Short(c.Declaration.Spec)
 	if every, ok := strings.CutPrefix(spec, "every "); ok {
@@ -117,7 +117,7 @@ func (c scheduleView) Spec() string {
 	return spec
 }
 
-// Anchor is the id of the schedule on its page.
+// Anchor returns the id of the schedule on its page.
 func (c scheduleView) Anchor() string { return anchor(c.Ref) }
 
 // anchor returns the id of a schedule on the page of the schedules.

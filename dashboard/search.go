@@ -30,7 +30,7 @@ type searchData struct {
 	Query string
 	Hits  []hit
 	Tasks []taskRow
-	// Missed is a sentence that says why tasks may be missing, "" if all that the text names were looked up.
+	// Missed is a sentence about why tasks may be missing, "" if all that the text names were looked up.
 	Missed string
 	Scan   string // the address of a scan of the tasks that have not ended
 	All    string // the address of a scan that includes ended tasks
@@ -89,7 +89,7 @@ type redirectError string
 
 func (e redirectError) Error() string { return "redirected to " + string(e) }
 
-// scanURL is the address of a list of tasks whose scan goes on by itself until it has found a page.
+// scanURL returns the address of a list of tasks whose scan goes on by itself until it has found a page.
 func (v *view) scanURL(words string) string { return v.URL("/tasks", "filter", words, "scan", "1") }
 
 // suggest answers with the tasks and other things that a text names, while somebody types it. It finds names

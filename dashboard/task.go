@@ -72,7 +72,7 @@ type fact struct {
 type actionLink struct {
 	Text, URL, Key string
 	Danger         bool
-	Plain          bool // it may be the first action, but it is not the one to take
+	Plain          bool // it may be the first action, but it is not the action to take
 }
 
 func refOf(r *http.Request) (storage.Ref, error) {
@@ -131,7 +131,7 @@ func (s *server) afterwards(v *view, ref storage.Ref) error {
 	return redirectError(s.notices.with(v.URL("/tasks", "queue", ref.Queue), said))
 }
 
-// outcome is how pages show the end of an attempt: with the look of a state, and words.
+// outcome is how pages show the end of an attempt: with the glyph and the colour of a state, and words.
 type outcome struct {
 	look storage.State
 	text string
@@ -152,7 +152,7 @@ var outcomes = map[string]outcome{
 	storage.AttemptRequeued:    {storage.Waiting, "was requeued"},
 }
 
-// event returns an event with the look of a state.
+// event returns an event with the glyph and the colour of a state.
 func event(at time.Time, look storage.State, text string) moments {
 	return moments{At: at, Glyph: lookOf(look).Glyph, Look: string(look), What: text}
 }
@@ -236,7 +236,7 @@ func dueFirst(t *storage.Task) time.Time {
 // newest returns the event of the task's present state, if there is one. since is the end of its last
 // attempt, and attempt the name of the next.
 func (v *view) newest(t storage.Task, since time.Time, attempt func() string) []moments {
-	if _, ok := t.Success(); ok { // the attempt says so
+	if _, ok := t.Success(); ok { // the attempt shows it
 		return nil
 	}
 	m := event(since, t.State, filter.TaskWord(&t))
@@ -544,7 +544,7 @@ func quotedJSON(v any) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// verdict says in sentences why the task is in its state.
+// verdict returns sentences about why the task is in its state.
 func (s *server) verdict(r *http.Request, v *view, t storage.Task) (string, error) {
 	if t.State.Ended() {
 		return v.ended(&t), nil
@@ -557,7 +557,7 @@ func (s *server) verdict(r *http.Request, v *view, t storage.Task) (string, erro
 	return sentence(payload.Why(t, why.Text(format.Duration))), nil
 }
 
-// ended says since when a task has been in its last state, and why it is dead.
+// ended returns sentences about since when a task has been in its last state, and why it is dead.
 func (v *view) ended(t *storage.Task) string {
 	text := heading(string(t.State)) + " since " + format.Moment(t.Ended, v.Now) +
 		" (" + format.Away(t.Ended, v.Now) + ")."
@@ -571,7 +571,7 @@ func (v *view) ended(t *storage.Task) string {
 	return text
 }
 
-// deadBecause says in a sentence why a task is dead.
+// deadBecause returns a sentence about why a task is dead.
 func deadBecause(t *storage.Task) string {
 	reason := format.FirstLine(t.Reason)
 	switch {

@@ -37,7 +37,7 @@ func chosenOf(r *http.Request) chosen {
 	return c
 }
 
-// Text is a filter that chooses the same tasks by itself.
+// Text returns a filter that chooses the same tasks by itself.
 func (c chosen) Text() string {
 	var words []string
 	if c.Queue != "" {
@@ -93,7 +93,7 @@ func (c chosen) request(f filter.Filter, after string) scan.Request {
 // plain reports whether there is no filter, so that the storage counts the chosen tasks itself.
 func (c chosen) plain() bool { return c.Filter == "" }
 
-// size is the number of tasks that are chosen by the queue and the state, without the filter.
+// size returns the number of tasks that are chosen by the queue and the state, without the filter.
 func (c chosen) size(s *sampler.Sample) (n int64) {
 	for i := range s.Queues {
 		q := &s.Queues[i]
@@ -223,7 +223,7 @@ func (s *server) tasks(r *http.Request, v *view) error {
 	return nil
 }
 
-// tell says how many tasks there are, or how far the search for them has come.
+// tell sets the texts about how many tasks there are, or how far the search for them has come.
 func (d *tasksData) tell(v *view, page *scan.Page) {
 	if d.plain() {
 		shown := int64(len(d.Rows))
@@ -282,7 +282,7 @@ func (d *tasksData) tabs(v *view) {
 	}
 }
 
-// listURL is the address of a list.
+// listURL returns the address of a list.
 func (v *view) listURL(c chosen, after string) string {
 	return v.URL("/tasks", "queue", c.Queue, "state", c.State, "filter", c.Filter, "after", after)
 }

@@ -51,7 +51,7 @@ func (s *server) view(r *http.Request) *view {
 	}
 }
 
-// Zone is the time zone in which the page shows moments: UTC or that of the viewer.
+// Zone returns the time zone in which the page shows moments: UTC or that of the viewer.
 func (v *view) Zone() *time.Location { return v.Now.Location() }
 
 // sampled returns the storage for a page that reads tasks itself. The sample answers for queues and runners.
@@ -76,29 +76,29 @@ func (v *view) URL(path string, pairs ...string) string {
 	return at
 }
 
-// QueueURL is the address of the page of a queue.
+// QueueURL returns the address of the page of a queue.
 func (v *view) QueueURL(queue string) string { return v.URL("/queues/" + url.PathEscape(queue)) }
 
-// TaskURL is the permanent address of the page of a task.
+// TaskURL returns the permanent address of the page of a task.
 func (v *view) TaskURL(ref storage.Ref) string {
 	return v.URL("/r/" + url.PathEscape(ref.Queue) + "/" + url.PathEscape(ref.ID))
 }
 
-// Asset is the address of a file of the dashboard.
+// Asset returns the address of a file of the dashboard.
 func (v *view) Asset(name string) string {
 	return v.URL("/assets/" + v.server.pages.version + "/" + name)
 }
 
-// Base is the path under which the dashboard is mounted.
+// Base returns the path under which the dashboard is mounted.
 func (v *view) Base() string { return v.server.cfg.Base }
 
-// Installation is the name of the installation.
+// Installation returns the name of the installation.
 func (v *view) Installation() string { return v.server.cfg.Name }
 
 // ReadOnly reports whether all actions are forbidden.
 func (v *view) ReadOnly() bool { return v.server.cfg.ReadOnly }
 
-// May reports whether the viewer may do what a verb names.
+// May reports whether the viewer may do the actions of a verb.
 func (v *view) May(verb string) bool {
 	does := access.Verb(verb)
 	return v.User.May(does) && (!v.ReadOnly() || does == access.Read || does == access.Payloads)
@@ -107,7 +107,7 @@ func (v *view) May(verb string) bool {
 // Login reports whether the dashboard has a login of its own.
 func (v *view) Login() bool { return v.server.cfg.Who == nil }
 
-// Since is how long ago a moment was.
+// Since returns how long ago a moment was.
 func (v *view) Since(at time.Time) time.Duration { return max(0, v.Now.Sub(at)) }
 
 // navEntry is an entry of the navigation.
@@ -149,7 +149,7 @@ type stateLook struct {
 	Word  string
 }
 
-// looksOf returns the looks of states.
+// looksOf returns how pages show some states.
 func looksOf(some []storage.State) []stateLook {
 	looks := make([]stateLook, len(some))
 	for i, state := range some {
@@ -158,7 +158,7 @@ func looksOf(some []storage.State) []stateLook {
 	return looks
 }
 
-// lookOf returns the look of a state.
+// lookOf returns how pages show a state.
 func lookOf(state storage.State) stateLook {
 	return stateLook{
 		State: state, Glyph: cmp.Or(states.Named(string(state)).Glyph, noGlyph), Word: filter.StateWord(state),
@@ -168,7 +168,7 @@ func lookOf(state storage.State) stateLook {
 // noGlyph is the glyph of a moment or state that has none of its own.
 const noGlyph = "·"
 
-// lookOfTask returns the look of the state of a task.
+// lookOfTask returns how pages show the state of a task.
 func lookOfTask(t *storage.Task) stateLook {
 	l := lookOf(t.State)
 	l.Word = filter.TaskWord(t)
@@ -184,7 +184,7 @@ func exactly(state storage.State, n int64) string {
 	return text
 }
 
-// notice tells the viewer the result of an action.
+// notice shows the viewer the result of an action.
 type notice struct {
 	Text string
 	Bad  bool
@@ -241,13 +241,13 @@ type columnOrder struct {
 	pairs []string // other parameters of the address
 }
 
-// Of is the address of the list in the order of a column.
+// Of returns the address of the list in the order of a column.
 func (o *columnOrder) Of(v *view, column string) string {
 	return v.URL(o.path, append(slices.Clip(o.pairs), "sort", column)...)
 }
 
-// Sorted tells a screen reader how a column orders the list, "" if the list has another order. Names and the
-// next ticks begin with the lowest, and all else with the highest.
+// Sorted returns for a screen reader how a column orders the list, "" if the list has another order. Names
+// and the next ticks begin with the lowest, and all else with the highest.
 func (o *columnOrder) Sorted(column string) string {
 	switch {
 	case column != o.By:

@@ -300,7 +300,7 @@ func halve(to *image.RGBA, x, y int, p image.Image) {
 // named is the name and the path of a page.
 type named struct{ name, path string }
 
-// pagesOf returns the pages of a scene. A page that looks the same in all scenes is drawn only for the night.
+// pagesOf returns the pages of a scene. A page that is the same in all scenes is drawn only for the night.
 func pagesOf(ctx context.Context, name string, sc *scene.Scene) []named {
 	pages := []named{
 		{"overview", "/"},

@@ -16,7 +16,7 @@ const drainBudget = 0.97
 // drains measures the rate of drains beside an open dashboard and without one, in turns.
 func (r *rig) drains(ctx context.Context) error {
 	rate, err := r.drainOnce(ctx, false, 40_000)
-	if err == nil { // a longer drain gives a better estimate of the rate
+	if err == nil { // the rate of a longer drain is more exact
 		rate, err = r.drainOnce(ctx, false, int(rate*r.drain.Seconds()/4))
 	}
 	if err != nil {

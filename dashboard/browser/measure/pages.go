@@ -254,11 +254,11 @@ func (r *rig) assets(ctx context.Context, d *dashboardAt) error {
 // loaded matches the paths of the styles and scripts that a page loads.
 var loaded = regexp.MustCompile(`/assets/[a-z0-9]+/[a-z.-]+\.(css|mjs)`)
 
-// cold times the Overview after pauses without a viewer. The dashboard then has to look at the storage before
-// it can answer.
+// cold times the Overview after pauses without a viewer. The dashboard then has to read the storage before it
+// can answer.
 func (r *rig) cold(ctx context.Context, d *dashboardAt) error {
 	var took []time.Duration
-	tick := time.NewTicker(1100 * time.Millisecond) // longer than a look at the storage stays fresh
+	tick := time.NewTicker(1100 * time.Millisecond) // longer than a sample of the storage stays fresh
 	defer tick.Stop()
 	for range 20 {
 		select {

@@ -70,7 +70,7 @@ type site struct {
 	close func() error
 }
 
-// callsPath is the path at which a dashboard tells how often it has called the storage.
+// callsPath is the path at which a dashboard reports how often it has called the storage.
 const callsPath = "/measure/calls"
 
 // serve serves a dashboard. If history is set, the dashboard also writes the history.

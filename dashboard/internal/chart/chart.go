@@ -1,5 +1,5 @@
-// Package chart draws SVG: what queues did over time, sparklines, and bars of shares. Classes give the
-// drawings their style, because the pages permit no styles within markup.
+// Package chart draws SVG: the attempts of queues over time, sparklines, and bars of shares. Classes set the
+// style of the drawings, because the pages permit no styles within markup.
 package chart
 
 import (
@@ -24,16 +24,16 @@ type Chart struct {
 	Versions []ledger.Deploy
 }
 
-// span is the time that the chart covers.
+// span returns the time that the chart covers.
 func (c *Chart) span() time.Duration { return c.Step * time.Duration(len(c.Points)) }
 
-// End is the moment at which the chart ends.
+// End returns the moment at which the chart ends.
 func (c *Chart) End() time.Time { return c.From.Add(c.span()) }
 
-// Zone is the name of the time zone in which the chart shows moments: that of From.
+// Zone returns the name of the time zone in which the chart shows moments: that of From.
 func (c *Chart) Zone() string { return c.From.Format("MST") }
 
-// least is the part of a point that must have passed before the point gives a rate.
+// least is the part of a point that must have passed before the point has a rate.
 const least = 0.25
 
 // at returns a point as it is drawn: it is assumed that the rest of the last point is like the part that has
@@ -95,7 +95,7 @@ func (c *Chart) Max() (done, failed float64) {
 	return done / c.Step.Seconds(), failed / c.Step.Seconds()
 }
 
-// Top is the highest rate of completed attempts as text, "" if none completed.
+// Top returns the highest rate of completed attempts as text, "" if none completed.
 func (c *Chart) Top() string {
 	if done, _ := c.Max(); done > 0 {
 		return format.PerSecond(done)
@@ -103,7 +103,7 @@ func (c *Chart) Top() string {
 	return ""
 }
 
-// Bottom is the highest rate of failed attempts as text, "" if none failed.
+// Bottom returns the highest rate of failed attempts as text, "" if none failed.
 func (c *Chart) Bottom() string {
 	if _, failed := c.Max(); failed > 0 {
 		return format.PerSecond(failed)

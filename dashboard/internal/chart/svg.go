@@ -57,7 +57,7 @@ func (c *Chart) plane() plane {
 	return pl
 }
 
-// roundRate is the largest of 1, 2 and 5, times a power of ten, that is not above a rate.
+// roundRate returns the largest of 1, 2 and 5, times a power of ten, that is not above a rate.
 func roundRate(rate float64) float64 {
 	ten := math.Pow(10, math.Floor(math.Log10(rate)))
 	for _, n := range []float64{5, 2} {

@@ -204,7 +204,7 @@ func Whole(at time.Time) string {
 	return at.UTC().Format("2006-01-02 15:04:05.000 UTC")
 }
 
-// Away says how far a moment is from now, in the future or the past.
+// Away writes how far a moment is from now, in the future or the past.
 func Away(at, now time.Time) string {
 	switch d := at.Sub(now); {
 	case at.IsZero():

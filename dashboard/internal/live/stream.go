@@ -23,7 +23,7 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, watch func(context.C
 	out := http.NewResponseController(w)
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
-	header.Set("X-Accel-Buffering", "no") // tells nginx not to buffer the stream
+	header.Set("X-Accel-Buffering", "no") // nginx then does not buffer the stream
 	w.WriteHeader(http.StatusOK)
 	h.join(r.Context(), watch)
 	defer h.leave()

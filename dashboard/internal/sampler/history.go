@@ -48,7 +48,7 @@ type shape struct {
 
 func (s Range) shape() shape { return shape{s.Length, s.Step, s.Queue, s.Sums} }
 
-// keptFor is how long a series is fresh: a twelfth of a step, but from 30 seconds to 10 minutes.
+// keptFor returns how long a series is fresh: a twelfth of a step, but from 30 seconds to 10 minutes.
 func (s Range) keptFor() time.Duration { return min(max(s.Step/12, historyFor), 10*time.Minute) }
 
 // cachedSeries is the series of a shape.
@@ -57,10 +57,10 @@ type cachedSeries struct {
 
 	// The mutex of the cache guards the fields below.
 	used   time.Time
-	at     time.Time      // when the reading began that gave the series
+	at     time.Time      // when the reading of the series began
 	end    time.Time      // the end of its range
 	series *ledger.Series // nil until it is read
-	// failed is the error of the last reading, which ended at failedAt; nil if that reading gave a series.
+	// failed is the error of the last reading, which ended at failedAt; nil if that reading returned a series.
 	failed   error
 	failedAt time.Time
 }

@@ -11,26 +11,26 @@ import (
 
 const (
 	historyFor = 30 * time.Second
-	// historyTimeout limits the reading of the history, so that a look ends in time without it.
+	// historyTimeout limits the reading of the history, so that a sample is ready in time without it.
 	historyTimeout = LookTimeout / 2
-	// countFor limits the time for which Watch counts dead tasks after each look. If nobody watches, a look
-	// itself counts at most countPages pages, and no longer than countWaiting, because a page waits for it.
+	// countFor limits the time for which Watch counts dead tasks after each reading. If nobody watches, a
+	// reading itself counts at most countPages pages, within countWaiting, because a page waits for it.
 	countFor     = 200 * time.Millisecond
 	countPages   = survey.MostDead / storage.MaxPage
 	countWaiting = 10 * time.Millisecond
 )
 
-// Sample is the result of a look at the storage. Nobody changes a sample once it is made.
+// Sample is the result of a reading of the storage. Nobody changes a sample once it is made.
 type Sample struct {
 	*survey.Survey
 
 	Hour *ledger.Series // the last hour as the history was last read, nil if it never was
-	// Err is the error of the storage, nil if it answered. Lost is the time of the first look that failed. The
-	// other fields are from the last look that did not fail.
+	// Err is the error of the storage, nil if it answered. Lost is the time of the first reading that failed.
+	// The other fields are from the last reading that did not fail.
 	Err  error
 	Lost time.Time
 
-	actions int64 // the actions in this process before the look
+	actions int64 // the actions in this process before the reading
 }
 
 // look reads the storage for a new sample. before is the sample before it, nil for the first.
@@ -72,13 +72,13 @@ func (s *Sampler) countDead(ctx context.Context) {
 		}
 		more, err := s.nextDead(ctx)
 		<-s.turn
-		if !more || err != nil { // an error shows in the next look
+		if !more || err != nil { // the next reading shows the error
 			return
 		}
 	}
 }
 
-// nextDead counts a further page. It takes no longer than a look may, because looks wait for the turn.
+// nextDead counts a further page. It takes no longer than a reading may, because readings wait for the turn.
 func (s *Sampler) nextDead(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, LookTimeout)
 	defer cancel()
@@ -105,7 +105,7 @@ func (s *Sampler) readHistory(ctx context.Context, before, fresh *Sample) {
 	if before != nil {
 		return
 	}
-	// One look gives no rates: the rates of the last minute that the history knows stand in for them.
+	// One reading has no rates: those of the last minute that the history knows stand in for them.
 	for i := len(hour.All) - 1; i >= max(0, len(hour.All)-4); i-- {
 		if !hour.All[i].Known {
 			continue
@@ -121,7 +121,7 @@ func (s *Sampler) readHistory(ctx context.Context, before, fresh *Sample) {
 	}
 }
 
-// KnownMinutes is how many minutes of the last hour the history knows.
+// KnownMinutes returns how many minutes of the last hour the history knows.
 func (s *Sample) KnownMinutes() (n int) {
 	if s.Hour == nil {
 		return 0

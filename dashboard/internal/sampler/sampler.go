@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// Period is the time between two looks while anybody watches.
+	// Period is the time between two readings of the storage while anybody watches.
 	Period = time.Second
-	// LookTimeout limits one look at the storage.
+	// LookTimeout limits one reading of the storage.
 	LookTimeout = 5 * time.Second
 )
 
@@ -33,12 +33,12 @@ type Sampler struct {
 	// watchers counts the calls of Watch that are under way.
 	watchers atomic.Int64
 
-	turn chan struct{} // a semaphore: its holder sends before a look, and receives after it
+	turn chan struct{} // a semaphore: its holder sends before a reading, and receives after it
 	// The turn guards the fields up to mu.
 	reader      *survey.Reader
 	historyAt   time.Time
-	actionsSeen int64 // the value of actions before the last look
-	// failed is the error of the last look, which ended at failedAt; nil if that look gave a sample.
+	actionsSeen int64 // the value of actions before the last reading
+	// failed is the error of the last reading, which ended at failedAt; nil if that reading returned a sample.
 	failed   error
 	failedAt time.Time
 
@@ -56,7 +56,7 @@ func New(store storage.Storage, history *ledger.Ledger, now func() time.Time) *S
 	}
 }
 
-// StorageNow is the storage's time, as far as the last description of the storage tells.
+// StorageNow returns the storage's time, by the clock in the last description of the storage.
 func (s *Sampler) StorageNow() time.Time { return s.now().Add(time.Duration(s.skew.Load())) }
 
 // Last returns the last sample, nil before the first.
@@ -66,11 +66,11 @@ func (s *Sampler) Last() *Sample {
 	return s.current
 }
 
-// Sample returns a sample that is at most a Period old, or at most two while another caller looks or
-// watches: to read thousands of queues takes a tenth of a second, for which the pages of viewers would wait.
-// After an action in this process it returns only a sample that was taken after the action. If the storage
-// fails, it returns the last sample with the error in it, or the error if there is no sample yet. If ctx
-// ends while another caller looks, it returns the last sample and an error.
+// Sample returns a sample that is at most a Period old, or at most two while another caller reads the storage
+// or watches: to read thousands of queues takes a tenth of a second, for which the pages of viewers would
+// wait. After an action in this process it returns only a sample that was taken after the action. If the
+// storage fails, it returns the last sample with the error in it, or the error if there is no sample yet. If
+// ctx ends while another caller reads the storage, it returns the last sample and an error.
 func (s *Sampler) Sample(ctx context.Context) (*Sample, error) {
 	now, last := s.now(), s.Last()
 	others := len(s.turn) > 0 || s.watchers.Load() > 0
@@ -86,7 +86,7 @@ func (s *Sampler) sampleAfter(ctx context.Context, after time.Time) (*Sample, er
 	if last != nil && last.At.After(after) && last.actions == s.actions.Load() {
 		return last, nil
 	}
-	// If the last look failed, one caller waits for the storage, and all others get the last sample.
+	// If the last reading failed, one caller waits for the storage, and all others get the last sample.
 	if mine, err := s.takeTurn(ctx, last == nil || last.Err == nil); !mine {
 		return last, err
 	}
@@ -95,14 +95,14 @@ func (s *Sampler) sampleAfter(ctx context.Context, after time.Time) (*Sample, er
 	if s.actionsSeen != actions {
 		s.actionsSeen = actions
 		s.forget()
-	} else if before != nil && before.At.After(after) { // somebody else has looked meanwhile
+	} else if before != nil && before.At.After(after) { // another caller has read the storage meanwhile
 		return before, nil
 	}
-	// A caller who waited for a failed look does not wait for a second one.
+	// A caller who waited for a failed reading does not wait for a second one.
 	if s.failed != nil && s.now().Sub(s.failedAt) < Period {
 		return before, s.failedFor(before)
 	}
-	// The look goes on for other callers if the viewer who began it leaves.
+	// The reading goes on for other callers if the viewer who began it leaves.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookTimeout)
 	defer cancel()
 	fresh, err := s.look(ctx, before)
@@ -128,8 +128,8 @@ func (s *Sampler) sampleAfter(ctx context.Context, after time.Time) (*Sample, er
 	return fresh, nil
 }
 
-// takeTurn waits for the right to look. It returns false if another caller has it and wait is false. It
-// returns false and an error if ctx ends first.
+// takeTurn waits for the right to read the storage. It returns false if another caller has it and wait is
+// false. It returns false and an error if ctx ends first.
 func (s *Sampler) takeTurn(ctx context.Context, wait bool) (bool, error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -147,8 +147,8 @@ func (s *Sampler) takeTurn(ctx context.Context, wait bool) (bool, error) {
 	}
 }
 
-// failedFor returns the error for a caller who waited for a failed look: nil if there is a sample from before
-// that look.
+// failedFor returns the error for a caller who waited for a failed reading: nil if there is a sample from
+// before that reading.
 func (s *Sampler) failedFor(before *Sample) error {
 	if before != nil {
 		return nil
@@ -167,19 +167,19 @@ func (s *Sampler) Seen(queue string, span int, now time.Time) []Point {
 	return make([]Point, Points)
 }
 
-// Changed makes the next call of Sample look anew, because somebody changed something in this process. The
-// look reads queues, runners and schedules again, and the dead tasks of queues in which they have changed.
-// Changed does not wait for a look in progress.
+// Changed makes the next call of Sample read the storage anew, because somebody changed something in this
+// process. That reading covers queues, runners and schedules again, and the dead tasks of queues in which
+// they have changed. Changed does not wait for a reading in progress.
 func (s *Sampler) Changed() { s.actions.Add(1) }
 
-// forget makes the next look read everything of which Changed tells, however recently it was read.
+// forget makes the next reading cover everything that Changed names, however recently it was read.
 func (s *Sampler) forget() {
 	s.failed = nil
 	s.reader.Forget()
 }
 
-// Watch looks once a Period until ctx ends, and calls tell with each sample, or with the error if there is no
-// sample. It counts dead tasks after each look.
+// Watch reads the storage once a Period until ctx ends, and calls tell with each sample, or with the error if
+// there is no sample. It counts dead tasks after each reading.
 func (s *Sampler) Watch(ctx context.Context, tell func(*Sample, error)) {
 	s.watchers.Add(1)
 	defer s.watchers.Add(-1)
