@@ -11,7 +11,7 @@ import (
 // cutOff stands in an error in place of the beginning of a program's output: see the package work/command.
 const cutOff = "(the beginning is cut off)\n"
 
-// mostCuts is how many places of a text at which conceal looks for parts of values.
+// mostCuts is the number of places of a text at which conceal searches for parts of values.
 const mostCuts = 32
 
 // conceal returns a text in which Hidden replaces each of the values, and each part of a value of at least

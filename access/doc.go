@@ -3,6 +3,6 @@
 // servers share it. It keeps nothing in a storage.
 //
 // A [Role] permits verbs. A [User] has a role, and comes from a file of users ([OpenUsers]) or
-// from the login of the application that mounts a dashboard. A token carries a [Grant]: what it permits
+// from the login of the application that mounts a dashboard. A token carries a [Grant], its permission
 // ([OpenTokens]). A [Redaction] hides the fields that no page and no command may show.
 package access

@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/internal/private"
 )
 
-// recheck is how long a file is believed to be unchanged before it is looked at again.
+// recheck is how long a file is believed to be unchanged before it is checked again.
 const recheck = 2 * time.Second
 
 // maxFile bounds a file of users or tokens, in bytes.

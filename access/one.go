@@ -23,7 +23,7 @@ const tokenSigns = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 // [Users.LoginByToken]. The token has 22 to 1,024 letters, digits, '-' and '_' and at least 128 random bits,
 // as the text that crypto/rand.Text returns. Processes with the same user and token share the sessions.
 // Another token has cookies of another name, so that a browser holds sessions of several processes on one
-// machine, whose ports cookies do not tell apart. Set and Remove fail, because there is no file. For bad
+// machine, whose ports cookies do not distinguish. Set and Remove fail, because there is no file. For bad
 // input OneUser returns an *[storage.InvalidError], which does not contain the token.
 func OneUser(user User, token string) (*Users, error) {
 	if err := checkUserName(user.Name); err != nil {

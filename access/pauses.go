@@ -10,7 +10,7 @@ import (
 )
 
 // pauses makes the answer to a wrong name take as long as that to a wrong password, so that its time does not
-// tell which names exist. It keeps how long the last passwords took, with their wait for a processor.
+// show which names exist. It keeps how long the last passwords took, with their wait for a processor.
 type pauses struct {
 	once sync.Once
 

@@ -16,7 +16,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// The parts of a task, with one of which each rule of a [Redaction] begins.
+// The parts of a task. Each rule of a [Redaction] begins with one of them.
 const (
 	PartParams     = "params"
 	PartResult     = "result"
@@ -54,8 +54,8 @@ type word struct {
 // "params.card.number" hides the field "number" in "card", and a field "card.number".
 //
 // A pattern with "**" behind its part may name something in every field. [Redaction.Hides] is then true for
-// every field of that part, and no filter may look at any of them. For a bad pattern
-// Redact returns an *[storage.InvalidError], and without patterns the nil Redaction.
+// every field of that part, and no filter may use any of them. For a bad pattern Redact returns an
+// *[storage.InvalidError], and without patterns the nil Redaction.
 func Redact(patterns ...string) (*Redaction, error) {
 	if len(patterns) == 0 {
 		return nil, nil //nolint:nilnil // the nil Redaction works
@@ -236,7 +236,7 @@ func (r *Redaction) Headers(headers map[string]string) map[string]string {
 	return shown
 }
 
-// state tells, for each word of the rules, whether the words before it in its rule match a path. If a rule
+// state holds, for each word of the rules, whether the words before it in its rule match a path. If a rule
 // names a path, it also names each longer path.
 type state []bool
 

@@ -37,7 +37,7 @@ const (
 	// Operate pauses and resumes queues, requeues, cancels, moves, prioritises and reschedules
 	// tasks, and runs schedules.
 	Operate Verb = "operate"
-	// Alter deletes tasks, queues and schedules, edits tasks, and looks after users and tokens.
+	// Alter deletes tasks, queues and schedules, edits tasks, and manages users and tokens.
 	Alter Verb = "alter"
 )
 
@@ -78,9 +78,9 @@ func listed[T ~string](names []T) string {
 
 // User is a person with a role.
 type User struct {
-	// Name tells users apart, and the audit shows it. A name from a file of users has no space.
+	// Name identifies the user, and the audit shows it. A name from a file of users has no space.
 	Name string
-	// Role permits what the user may do.
+	// Role decides which verbs the user may use.
 	Role Role
 }
 

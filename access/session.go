@@ -17,7 +17,7 @@ import (
 // SessionLife is how long a login holds.
 const SessionLife = 12 * time.Hour
 
-// DeviceLife is how long a browser is known in which a user has logged in.
+// DeviceLife is how long a browser in which a user has logged in stays known.
 const DeviceLife = 180 * 24 * time.Hour
 
 // SessionCookie names the cookie of a session, and DeviceCookie that of a browser in which a user has logged
@@ -37,14 +37,14 @@ const (
 // Login returns the user of a name and a password, which a request brings. The error is [ErrDenied] for a
 // wrong name or password. It is a *[ThrottledError] if the address of the request (RemoteAddr, or the /64
 // network of an IPv6 address) has failed 20 times within a minute, or if all addresses together have failed
-// so often with that name. Both do not count for a browser that has logged in under that name before, which
-// its cookie proves: see [Users.Cookies]. It may itself fail 20 times a minute. So whoever guesses the
-// password of a user locks out neither the user's own browser nor other users.
+// so often with that name. Neither count holds for a browser that has logged in under that name before, as
+// its cookie proves: see [Users.Cookies]. Such a browser may itself fail 20 times a minute. So whoever
+// guesses the password of a user locks out neither the user's own browser nor other users.
 //
-// A wrong name is denied after the time that passwords lately took, without a processor: names that are made
-// up delay no login. Only two passwords are hashed at a time, and one more of a browser that has logged in
-// before. If the context of the request ends while Login waits, its error is the cause of that. Any other
-// error tells why the file of users cannot be read.
+// A wrong name is denied after the time that passwords lately took, but takes no processor time, so that
+// made-up names delay no login. Only two passwords are hashed at a time, and one more of a browser that has
+// logged in before. If the context of the request ends while Login waits, the error is the cause of that end.
+// Any other error names the reason why the file of users cannot be read.
 func (u *Users) Login(r *http.Request, name, password string) (User, error) {
 	all, err := u.file.get()
 	if err != nil {
@@ -81,7 +81,7 @@ func (u *Users) Login(r *http.Request, name, password string) (User, error) {
 }
 
 // Cookies returns the cookie of a session of [SessionLife] that begins now, and one of [DeviceLife] by which
-// [Users.Login] knows the browser again. Browsers send them for the paths below path, and only over TLS if
+// [Users.Login] recognizes the browser. Browsers send them for the paths below path, and only over TLS if
 // secure is set. The error is [ErrDenied] if the file does not have the user any more.
 func (u *Users) Cookies(user User, path string, secure bool) ([]*http.Cookie, error) {
 	all, err := u.file.get()
@@ -105,8 +105,8 @@ func (u *Users) Cookies(user User, path string, secure bool) ([]*http.Cookie, er
 
 // EndSession ends the session that a request carries, if it carries one: this process does not accept its
 // cookie any more. Another process that shares the file accepts the cookie until the session is over, and so
-// does this process after a restart, unless they know more: a dashboard keeps the logouts in its storage. A
-// new password or role of a user ends the user's sessions everywhere.
+// does this process after a restart, unless they know the logout: a dashboard keeps the logouts in its
+// storage. A new password or role of a user ends the user's sessions everywhere.
 func (u *Users) EndSession(r *http.Request) {
 	e, until, ok := u.session(r)
 	if !ok {
@@ -159,9 +159,9 @@ func cookie(name, path string, secure bool) *http.Cookie {
 	}
 }
 
-// valuesOf returns the values of all cookies of a request that may be what cookie has named, the safest
-// first. A browser sends several if pages below other paths, or other hosts of the domain, have set some too.
-// A cookie without a prefix is not taken over TLS.
+// valuesOf returns the values of all cookies of a request that cookie may have named, the safest first. A
+// browser sends several if pages below other paths, or other hosts of the domain, have set some too. A cookie
+// without a prefix is not taken over TLS.
 func valuesOf(r *http.Request, name string) (values []string) {
 	prefixes := []string{hostPrefix, securePrefix, ""}
 	if r.TLS != nil {
@@ -181,7 +181,7 @@ func signed(name, text string, signature []byte) string {
 	return encoded([]byte(name)) + "." + text + "." + encoded(signature)
 }
 
-// parts returns what signed was given. The signature is not checked yet.
+// parts returns the arguments of signed. The signature is not checked yet.
 func parts(value string) (name, text string, signature []byte, ok bool) {
 	fields := strings.Split(value, ".")
 	if len(fields) != 3 || len(value) > 512 {
@@ -192,9 +192,9 @@ func parts(value string) (name, text string, signature []byte, ok bool) {
 	return string(user), fields[1], signature, err1 == nil && err2 == nil
 }
 
-// Who returns the user whose session a request carries, with the role that the file gives the user now. It
-// reports false if the request carries no session, or one that is over, was forged, or is older than the
-// user's password or role, and also if the file cannot be read.
+// Who returns the user whose session a request carries, with the role that the user now has in the file. It
+// reports false if the request carries no session, or a session that is over, was forged, or is older than
+// the user's password or role, and also if the file cannot be read.
 func (u *Users) Who(r *http.Request) (User, bool) {
 	user, _, ok := u.Session(r)
 	return user, ok
@@ -209,7 +209,7 @@ func (u *Users) Session(r *http.Request) (user User, until time.Time, ok bool) {
 	return e.User, time.UnixMicro(end), true
 }
 
-// session returns the user and the end of the session that a request carries. It reports false when Who does.
+// session returns the user and the end of the session that a request carries. It reports false if Who does.
 func (u *Users) session(r *http.Request) (e entry, until int64, ok bool) {
 	all, err := u.file.get()
 	if err != nil {

@@ -28,7 +28,7 @@ type ThrottledError struct {
 	After time.Duration
 }
 
-// Error tells how long to wait.
+// Error names the time to wait.
 func (e *ThrottledError) Error() string {
 	return fmt.Sprintf("access: too many failed logins: try again in %v", e.After.Round(time.Second))
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TokenPrefix begins every token, so that a scanner for secrets finds one that has leaked.
+// TokenPrefix begins every token, so that a scanner for secrets finds a token that has leaked.
 const TokenPrefix = "mdg_"
 
-// Grant is what a token permits: some verbs in some queues.
+// Grant is the permission of a token: some verbs in some queues.
 type Grant struct {
 	// ID names the token in lists and in the audit. It is part of the token, and not secret.
 	ID string
@@ -35,7 +35,7 @@ type Grant struct {
 }
 
 // May reports whether the grant permits the verb in all of the queues. It is false without a queue. May does
-// not look at Expires: [Tokens.Grant] returns no grant that has ended.
+// not check Expires: [Tokens.Grant] returns no grant that has ended.
 func (g *Grant) May(v Verb, queues ...string) bool {
 	if !slices.Contains(g.Verbs, v) || len(queues) == 0 {
 		return false
@@ -72,7 +72,7 @@ type token struct {
 	sum [sha256.Size]byte
 }
 
-// OpenTokens reads a file of tokens. The error tells what is wrong with the file, and wraps fs.ErrNotExist if
+// OpenTokens reads a file of tokens. The error names the fault of the file, and wraps fs.ErrNotExist if
 // it does not exist.
 func OpenTokens(path string) (*Tokens, error) {
 	t := &Tokens{file: &file[[]token]{path: path, parse: parseTokens}, throttle: newThrottle()}
@@ -83,14 +83,14 @@ func OpenTokens(path string) (*Tokens, error) {
 }
 
 // CreateToken makes a token, adds it to the file at path, and returns it. The token cannot be read from the
-// file later. CreateToken makes the file if there is none, and an ID if g has none. Bad input gives an
-// *[storage.InvalidError].
+// file later. CreateToken makes the file if there is none, and an ID if g has none. For bad input it returns
+// an *[storage.InvalidError].
 func CreateToken(path string, g Grant) (string, error) {
 	var random [20]byte
 	_, _ = rand.Read(random[:]) // never fails
 	if g.ID == "" {
 		g.ID = small32(random[:5])
-		_, _ = rand.Read(random[:5]) // the id tells nothing of the secret
+		_, _ = rand.Read(random[:5]) // the id shows nothing of the secret
 	}
 	if err := g.check(); err != nil {
 		return "", err
@@ -142,10 +142,10 @@ func (t *Tokens) List() ([]Grant, error) {
 	return grants, nil
 }
 
-// Grant returns what a token permits. remote is the address from which it came, in the form of
+// Grant returns the grant of a token. remote is the address from which it came, in the form of
 // http.Request.RemoteAddr. The error is [ErrDenied] if there is no such token or it has ended, and a
-// *[ThrottledError] instead if the address has shown 20 such tokens within a minute. Any other error tells
-// why the file cannot be read. A valid token is never refused because of others from its address.
+// *[ThrottledError] instead if the address has shown 20 such tokens within a minute. Any other error names
+// the reason why the file cannot be read. A valid token is never refused because of others from its address.
 func (t *Tokens) Grant(remote, secret string) (Grant, error) {
 	all, err := t.file.get()
 	if err != nil {
@@ -153,7 +153,7 @@ func (t *Tokens) Grant(remote, secret string) (Grant, error) {
 	}
 	sum := sha256.Sum256([]byte(secret))
 	found := -1
-	for i := range all { // all of them, so that the time does not tell which one matched
+	for i := range all { // all of them, so that the time does not show which of them matched
 		if subtle.ConstantTimeCompare(sum[:], all[i].sum[:]) == 1 {
 			found = i
 		}

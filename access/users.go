@@ -20,10 +20,10 @@ import (
 //	user ann admin pbkdf2-sha256$600000$…
 //
 // Lines that are empty or begin with '#' are ignored. The file is read again within 5 seconds after it has
-// changed, also if another process has changed it. A user who is removed, or has a new password or role, then
-// loses its sessions. While the file cannot be read, nobody is let in. The key signs sessions, so processes
-// that share the file share the sessions, and a new key ends all of them. The methods are safe for concurrent
-// use.
+// changed, also if another process has changed it. The sessions of a user who is removed, or has a new
+// password or role, then end. While the file cannot be read, nobody is let in. The key signs sessions, so
+// processes that share the file share the sessions, and a new key ends all of them. The methods are safe for
+// concurrent use.
 type Users struct {
 	file     *file[register]
 	throttle *throttle
@@ -51,11 +51,11 @@ type entry struct {
 	password hashed
 }
 
-// ErrDenied is the error of a login with a wrong name or password. It does not tell which is wrong.
+// ErrDenied is the error of a login with a wrong name or password. It does not show which of them is wrong.
 var ErrDenied = errors.New("access: wrong name or password")
 
-// OpenUsers reads a file of users. The error tells what is wrong with the file, such as that others may read
-// it, and wraps fs.ErrNotExist if it does not exist.
+// OpenUsers reads a file of users. The error names the fault of the file, such as that others may read it,
+// and wraps fs.ErrNotExist if it does not exist.
 func OpenUsers(path string) (*Users, error) {
 	u := newUsers(path)
 	_, err := u.file.again()
@@ -109,8 +109,7 @@ func (u *Users) List() ([]User, error) {
 
 // Set adds a user, or changes the password and the role of an existing one. A new password has 10 to 1,024
 // bytes and 5 different characters, is not the name of the user, and is not on a list of known passwords. The
-// password "" keeps that of an existing user. For bad input Set returns an
-// *[storage.InvalidError].
+// password "" keeps the password of an existing user. For bad input Set returns an *[storage.InvalidError].
 func (u *Users) Set(user User, password string) error {
 	if err := errors.Join(checkUserName(user.Name), user.Role.Check()); err != nil {
 		return err
