@@ -123,7 +123,7 @@ func (p *plan) check() error {
 	return nil
 }
 
-// measurements returns the measurements that give a metric which was asked for.
+// measurements returns the measurements that have a metric which was asked for.
 func (p *plan) measurements() []measure.Measurement {
 	return slices.DeleteFunc(measure.All(), func(m measure.Measurement) bool {
 		return !slices.ContainsFunc(p.metrics, func(pattern string) bool { return matches(pattern, m) })

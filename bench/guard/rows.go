@@ -12,7 +12,7 @@ import (
 // bound is the part of its reference's speed that each row must keep.
 const bound = 0.9
 
-// The reference commits. README.md says how they were chosen.
+// The reference commits. README.md describes how they were chosen.
 const (
 	first  = "a45efab" // midge before its first command and dashboard; it has no SQLite
 	second = "2173b82" // the first commit with all storages

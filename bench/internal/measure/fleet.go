@@ -179,7 +179,7 @@ func (f *fleetRig) finish() ([]time.Duration, error) {
 	return slices.Sorted(slices.Values(slices.Concat(reports...))), errors.Join(errs...)
 }
 
-// fleetRole runs idle runners until it is told to end. A payload begins with the time at which its job was
+// fleetRole runs idle runners until the parent ends it. A payload begins with the time at which its job was
 // enqueued, by the clock of the machine.
 func fleetRole(ctx context.Context, text []byte, ready func()) (any, error) {
 	var spec fleetSpec

@@ -79,7 +79,7 @@ func watch(ctx context.Context, long time.Duration, pids ...int) (float64, error
 }
 
 // idleRole is a worker that runs one job, so that all its one-time work is done, and
-// then nothing until it is told to end.
+// then nothing until the parent ends it.
 func idleRole(ctx context.Context, text []byte, ready func()) (any, error) {
 	var at target
 	if err := json.Unmarshal(text, &at); err != nil {

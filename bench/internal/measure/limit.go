@@ -141,7 +141,7 @@ func (l *limited) slots(ctx context.Context) error {
 	return l.crew.during(ctx, concurrency, each, l.crew.settled)
 }
 
-// otherSlots runs a worker that fills all slots and then takes no more jobs, because it has been told to
+// otherSlots runs a worker that fills all slots and then takes no more jobs, because it has been asked to
 // end, and beside it another worker, whose jobs run until it has filled all slots.
 func (l *limited) otherSlots(ctx context.Context) error {
 	if err := l.prepare(ctx, l.Tasks); err != nil {

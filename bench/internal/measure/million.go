@@ -61,7 +61,7 @@ func (r *Rig) manyDue(ctx context.Context) error {
 }
 
 // manyDead buries every task of a queue and drains another queue beside it: first with a
-// runner that keeps the dead tasks, then with one that keeps fewer and so deletes them.
+// runner that keeps the dead tasks, then with a runner that keeps fewer and so deletes them.
 func (r *Rig) manyDead(ctx context.Context) error {
 	dead := stage{Queues: []string{"dead"}, Tasks: r.Sizes.Deep}
 	if err := r.crowd(ctx, dead, time.Time{}, r.Sizes.Deep, true); err != nil {

@@ -16,7 +16,7 @@ func drainPartitions(ctx context.Context, r *Rig) (Values, error) {
 	return r.drainBeside(ctx, "drain_partitions", stage{Partitions: r.Sizes.Tasks / perPartition})
 }
 
-// drainOneEach measures such a drain where one job of each partition may run at once.
+// drainOneEach measures such a drain in which one job of each partition may run at once.
 func drainOneEach(metric string, each int) func(context.Context, *Rig) (Values, error) {
 	return func(ctx context.Context, r *Rig) (Values, error) {
 		s := stage{Partitions: r.Sizes.Tasks / each, Bounds: system.Bounds{Each: 1}}

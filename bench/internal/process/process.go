@@ -14,7 +14,7 @@ import (
 )
 
 // Role is the function of a child process. Its context ends when the parent closes the
-// child's input or has ended. ready tells the parent that the child has started
+// child's input or has ended. ready reports to the parent that the child has started
 // everything. The parent receives the returned value as JSON.
 type Role func(ctx context.Context, spec []byte, ready func()) (any, error)
 
@@ -102,7 +102,7 @@ func Start(ctx context.Context, role string, spec any) (*Child, error) {
 // Pid returns the process id.
 func (c *Child) Pid() int { return c.cmd.Process.Pid }
 
-// Ready waits until the child says that it is ready. If it returns an error, the child
+// Ready waits until the child reports that it is ready. If it returns an error, the child
 // has ended.
 func (c *Child) Ready() error {
 	var m message
@@ -119,7 +119,7 @@ func (c *Child) Ready() error {
 	return errors.Join(fmt.Errorf("%s: %w", c.role, err), c.kill())
 }
 
-// Finish tells the child to end and reads its report.
+// Finish makes the child end and reads its report.
 func (c *Child) Finish(report any) error {
 	_ = c.in.Close() // an error means that the child has ended already
 	return c.Wait(report)
@@ -155,6 +155,6 @@ func (c *Child) read(report any) error {
 
 func (c *Child) kill() error {
 	err := c.cmd.Process.Kill()
-	_ = c.cmd.Wait() // the error only says that it was killed
+	_ = c.cmd.Wait() // the error only means that it was killed
 	return err
 }

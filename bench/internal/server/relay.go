@@ -12,8 +12,8 @@ import (
 
 // Relay is a proxy between clients and a Redis. It makes a round trip longer, half of it
 // in each direction, without delaying the pieces that follow, as a longer cable would. It
-// also counts the commands of clients, which the server itself cannot tell from the
-// commands of scripts.
+// also counts the commands of clients, which the server itself cannot distinguish from
+// the commands of scripts.
 type Relay struct {
 	target   string
 	oneWay   time.Duration
@@ -25,7 +25,7 @@ type Relay struct {
 	traffic Traffic
 }
 
-// Traffic counts what clients have sent.
+// Traffic counts the commands and the round trips of clients.
 type Traffic struct {
 	Commands int64
 	// Trips counts how often a connection that was waiting for nothing began to wait for a

@@ -11,13 +11,13 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// asynqSystem is asynq with its defaults. Its payload is the bytes themselves. asynq has
+// asynqSystem returns asynq with its defaults. Its payload is the bytes themselves. asynq has
 // no codec, so it is measured without the cost of one.
 func asynqSystem() System {
 	return System{Name: "asynq", Storages: []string{Redis}, Open: openAsynq(asynq.Config{})}
 }
 
-// asynqTuned is asynq with a check for work and for due tasks every 5 ms.
+// asynqTuned returns asynq with a check for work and for due tasks every 5 ms.
 func asynqTuned() System {
 	const often = 5 * time.Millisecond
 	cfg := asynq.Config{TaskCheckInterval: often, DelayedTaskCheckInterval: often}

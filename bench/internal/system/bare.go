@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// bareSystem is the smallest system that enqueues jobs and runs them under leases: batched calls
+// bareSystem returns the smallest system that enqueues jobs and runs them under leases: batched calls
 // of a storage, combined enqueues, work ahead and a wake-up. It lacks what a framework is for:
 // retries, fences, recovery and a codec, and its worker serves only one queue. It shows which
 // rate the storage and the machine allow.

@@ -62,7 +62,7 @@ func (s *onBarePostgres) insert(ctx context.Context, queue string, due time.Time
 	}
 	now, last := time.Now().UnixNano(), s.notified.Load()
 	wakes := now-last > int64(wakeEvery) && s.notified.CompareAndSwap(last, now)
-	if !wakes { // the worker may have looked before this insert
+	if !wakes { // the worker may have checked before this insert
 		defer s.wakeLater(ctx)
 	}
 	_, err := s.pool.Exec(ctx, `WITH added AS (

@@ -167,8 +167,8 @@ func (s *onBareSQLite) settle(ctx context.Context, queue string, jobs []bareJob)
 	})
 }
 
-// wait waits for an insert of this process, or for at most bareLook, after which the worker looks
-// for inserts of other processes.
+// wait waits for an insert of this process, or for at most bareLook, after which the worker
+// checks for inserts of other processes.
 func (s *onBareSQLite) wait(ctx context.Context, _ string, most time.Duration) error {
 	select {
 	case <-s.wake:
@@ -178,7 +178,7 @@ func (s *onBareSQLite) wait(ctx context.Context, _ string, most time.Duration) e
 	return nil
 }
 
-// bareLook is how often the worker looks for jobs that other processes have inserted.
+// bareLook is how often the worker checks for jobs that other processes have inserted.
 const bareLook = 5 * time.Millisecond
 
 func (s *onBareSQLite) totals(ctx context.Context, queue string) (t Totals, err error) {

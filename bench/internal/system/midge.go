@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// midgeSystem is midge with its defaults, with leases, heartbeats and fences, and with
+// midgeSystem returns midge with its defaults, with leases, heartbeats and fences, and with
 // work claimed ahead of free slots.
 func midgeSystem() System {
 	return System{

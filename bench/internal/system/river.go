@@ -14,7 +14,7 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-// riverSystem is River with its defaults.
+// riverSystem returns River with its defaults.
 func riverSystem() System {
 	return System{
 		Name: "river", Storages: []string{Postgres, SQLite}, Bulk: true,
@@ -22,7 +22,7 @@ func riverSystem() System {
 	}
 }
 
-// riverTuned is River that fetches as often as is best for it.
+// riverTuned returns River that fetches as often as is best for it.
 func riverTuned() System {
 	cfg := river.Config{FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond}
 	return System{

@@ -13,8 +13,8 @@ import (
 type System struct {
 	Name     string
 	Storages []string // the names of the storages that it runs on
-	// Tuned tells whether the settings differ from the defaults, and in which measurements the
-	// system takes part.
+	// Tuned holds whether the settings differ from the defaults, and decides in which
+	// measurements the system takes part.
 	Tuned Tuning
 	Bulk  bool // its instances implement [Bulk]
 	// Fetch is the pause that a worker makes after each fetch, in which it fetches no more jobs than

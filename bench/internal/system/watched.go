@@ -18,7 +18,7 @@ type watching struct {
 	runner func(*midge.RunnerConfig)
 }
 
-// watchedSystem is midge with something around its jobs, to be compared with plain midge.
+// watchedSystem returns midge with something around its jobs, to be compared with plain midge.
 func watchedSystem(name string, watch func(storage.Storage) (watching, error)) System {
 	s := midgeSystem()
 	s.Name, s.Asked = name, true
