@@ -89,6 +89,9 @@ func (s *server) formed(next http.Handler) http.Handler {
 		}
 		err := r.ParseForm()
 		if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+			if r.ProtoMajor == 1 { // else net/http reads more of the form first, if another handler wraps w
+				w.Header().Set("Connection", "close")
+			}
 			err = &statusError{http.StatusRequestEntityTooLarge, "The form is larger than " +
 				format.Bytes(int(large.Limit)) + ", so nothing was changed. Go back: your browser still has your text."}
 		} else if err != nil {

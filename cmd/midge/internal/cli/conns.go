@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 )
 
 // maxConns bounds all connections, and maxConnsOf those of one address. A trusted proxy has the connections
@@ -39,8 +40,12 @@ func newConns(trusted []netip.Prefix) *conns {
 	return &conns{trusted: trusted, all: make(map[net.Conn]conn), of: make(map[netip.Prefix]int)}
 }
 
-// changed is the ConnState of the server.
+// changed is the ConnState of the server. It bounds the time of the answers that net/http writes by itself, such
+// as those to OPTIONS * and to a faulty request.
 func (c *conns) changed(nc net.Conn, state http.ConnState) {
+	if state == http.StateActive {
+		_ = nc.SetWriteDeadline(time.Now().Add(answerTime))
+	}
 	if surplus := c.change(nc, state); surplus != nil {
 		if secure, ok := surplus.(*tls.Conn); ok {
 			surplus = secure.NetConn() // the end of TLS would be sent, and wait for a peer that does not read

@@ -191,6 +191,30 @@ func TestAnAnswerThatNobodyReadsIsClosed(t *testing.T) {
 	}
 }
 
+// TestAnAnswerOfTheServerThatNobodyReadsIsClosed: net/http answers these requests by itself.
+func TestAnAnswerOfTheServerThatNobodyReadsIsClosed(t *testing.T) {
+	for _, request := range []string{
+		"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.1\r\n\r\n", "GET / HTTP/9.9\r\nHost: x\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 2*maxHeader) + "\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: a\r\n\r\n",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := serveIn(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+			conn := p.dial()
+			begun := time.Now()
+			_ = conn.SetWriteDeadline(begun.Add(time.Hour)) // a test ends
+			for closed := error(nil); closed == nil; {
+				_, closed = io.WriteString(conn, request)
+			}
+			if took := time.Since(begun); took > time.Minute {
+				t.Errorf("%.40q: the connection is closed after %v, want within a minute", request, took)
+			}
+			_ = conn.Close()
+		})
+	}
+}
+
 // pour writes n blocks of some bytes.
 func pour(w io.Writer, n, size int) (err error) {
 	for i := 0; i < n && err == nil; i++ {
