@@ -28,13 +28,17 @@ func behind(words []string, argument string) []string {
 	return append(words, argument)
 }
 
-// alien reports whether a filter names a cause under an id that the command does not know: the id is that of
+// alien reports whether a filter names a cause under an id that the command may not know: the id is that of
 // an error without its hidden values, which the command does not hide. An id of the whole error would confirm
-// guesses of them.
+// guesses of them. The sample knows which causes have the same id everywhere, unless their errors were cut.
 func (v *view) alien(c *chosen) bool {
-	return c != nil && v.server.cfg.Redact != nil && v.Sample != nil && v.Sample.Dead != nil &&
-		slices.ContainsFunc(v.Sample.Dead.Groups, func(g *survey.Cause) bool {
-			return strings.Contains(c.Filter, g.ID) && strings.Contains(fingerprint.Text(g.Error), access.Hidden)
+	if c == nil || v.server.cfg.Redact == nil || !strings.Contains(c.Filter, "cause:") {
+		return false
+	}
+	return v.Sample == nil || v.Sample.Dead == nil ||
+		!slices.ContainsFunc(v.Sample.Dead.Groups, func(g *survey.Cause) bool {
+			return strings.Contains(c.Filter, g.ID) && len(g.Error) < survey.MostError-len("€") &&
+				!strings.Contains(fingerprint.Text(g.Error), access.Hidden)
 		})
 }
 

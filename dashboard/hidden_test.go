@@ -104,6 +104,7 @@ func TestACauseWithAHiddenValueHasNoCommand(t *testing.T) {
 		}
 		for text, command := range map[string]bool{
 			"pin 1234: declined": false, `pin "1234": declined`: true, "connection refused": true,
+			`open "` + strings.Repeat("a", 250) + `": pin 1234`: false,
 		} {
 			s, store := inserted(t, dashboard.Config{Redact: redact}, storage.Insert{
 				Ref: theTask, Encoding: "json", Payload: []byte(`{"pin":"1234"}`),

@@ -23,7 +23,7 @@ const (
 // Cause is a cause of death. Its figures are of the dead tasks that were counted.
 type Cause struct {
 	ID          string
-	Error       string // the first line of the newest error
+	Error       string // the first line of the newest error, of MostError bytes at most
 	Filter      string // chooses the tasks; "" if no filter does
 	Tasks       int64
 	Discarded   int64              // tasks that their jobs discarded: see scan.Discarded
@@ -241,10 +241,13 @@ func (q *queueCauses) add(t storage.Task) {
 	g.died(t.Ended, t.Ended, errorOf(t))
 }
 
+// MostError bounds Cause.Error, in bytes.
+const MostError = 240
+
 // errorOf returns the first line of the error of which a task died, or else the reason, or "no error".
 func errorOf(t storage.Task) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(fingerprint.Error(t)), "\n")
-	return cmp.Or(storage.CleanText(line, 240), "no error")
+	return cmp.Or(storage.CleanText(line, MostError), "no error")
 }
 
 // died updates the times and the error of a cause by the first and the last death of further tasks, and the
