@@ -69,10 +69,8 @@ func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage
 	} else {
 		err = c.turns(ctx, groups)
 	}
-	if errors.Is(err, storage.ErrUnknown) {
-		s.unsound.lose(req.Call, groups)
-	}
 	if err != nil {
+		s.unsound.lose(req.Call, groups)
 		return storage.Claimed{}, err
 	}
 	s.unsound.mended(c.mended)
