@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -71,5 +72,63 @@ func TestALoneRunnerRecoversSoon(t *testing.T) {
 		b.run(midge.RunnerConfig{}, func(context.Context, work) error { return nil })
 		b.after(5 * time.Second)
 		b.gone(task.Ref)
+	})
+}
+
+// unconfirmedError is of a storage that answered, and whose replicas did not.
+type unconfirmedError struct{ error }
+
+func (unconfirmedError) Answered() bool  { return true }
+func (e unconfirmedError) Unwrap() error { return e.error }
+
+// unconfirming carries calls of Apply out, and confirms none of them while lacks is true.
+type unconfirming struct {
+	storage.Storage
+	lacks atomic.Bool
+}
+
+func (s *unconfirming) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	applied, err := s.Storage.Apply(ctx, call, txs...)
+	if err == nil && s.lacks.Load() {
+		return nil, fmt.Errorf("apply: %w", unconfirmedError{fmt.Errorf("%w: 0 of 1 replicas", storage.ErrUnknown)})
+	}
+	return applied, err
+}
+
+// TestCallsThatAreNotConfirmedAreNoOutage checks that a runner whose storage answers claims, and confirms no
+// settlement, is ready, and logs that once until the storage confirms one.
+func TestCallsThatAreNotConfirmedAreNoOutage(t *testing.T) {
+	bubble(t, func(b *bench) {
+		logger, lines := logged()
+		s := &unconfirming{Storage: b.store}
+		runs := 0
+		r := b.newRunner(s, midge.RunnerConfig{Concurrency: 1, Logger: logger}, func(context.Context, work) error {
+			runs++
+			return nil
+		})
+		var all sync.WaitGroup
+		all.Go(func() { _ = r.Run(b.ctx) })
+		b.after(time.Second)
+		for range 2 {
+			task := b.enqueue("a")
+			s.lacks.Store(true)
+			for range 8 {
+				b.after(time.Second)
+				if err := r.Ready(); err != nil {
+					t.Errorf("while nothing is confirmed: %v", err)
+				}
+			}
+			s.lacks.Store(false)
+			b.after(10 * time.Second)
+			b.gone(task.Ref)
+		}
+		if got := lines("cannot confirm a call"); len(got) != 2 || runs != 2 {
+			t.Errorf("the log has %q after %d runs, want one line for each of two", got, runs)
+		}
+		if got := append(lines("does not answer"), lines("answers again")...); len(got) > 0 {
+			t.Errorf("the log has %q, want no outage", got)
+		}
+		b.stop()
+		all.Wait()
 	})
 }

@@ -265,8 +265,7 @@ func (e unsent) As(target any) bool { return errors.As(e.error, target) }
 
 // repeat calls send until the outcome is known, ctx ends or leaves no time for another try, the
 // lane is past its life, or the storage is closed. Between tries it waits for 5 ms, and twice as
-// long each time up to a second, with jitter. The error of a try that ctx ended wraps that of the try before,
-// which tells more.
+// long each time up to a second, with jitter. The error of a try that ctx ended wraps that of the try before.
 func (s *Session) repeat(ctx context.Context, send func() error) error {
 	pause := 5 * time.Millisecond
 	var before error

@@ -21,6 +21,7 @@ type watched struct {
 	away   atomic.Bool
 	full   atomic.Bool  // a call was refused because the storage is full, and no extension has succeeded since
 	doubts atomic.Int64 // failed Apply calls: the storage may still read their arguments
+	unsure atomic.Bool  // the storage could not confirm an Apply call, and none has succeeded since
 	closed func()       // called when the storage is found to be closed
 }
 
@@ -39,6 +40,8 @@ func (w *watched) Apply(
 	applied, err := w.Storage.Apply(ctx, call, txs...)
 	if err != nil {
 		w.doubts.Add(1)
+	} else if w.unsure.Load() {
+		w.unsure.Store(false)
 	}
 	w.saw(ctx, err)
 	return applied, err
@@ -83,11 +86,25 @@ func (w *watched) saw(ctx context.Context, err error) {
 		}
 	case errors.Is(err, storage.ErrClosed):
 		w.closed()
+	case answered(err):
+		if !w.unsure.Swap(true) {
+			w.log.warn("the storage cannot confirm a call: " + brief(err))
+		}
 	case Unanswered(err) && !errors.Is(err, storage.ErrLaneExpired) && ctx.Err() == nil:
 		if !w.away.Swap(true) {
 			w.log.gone(err)
 		}
 	}
+}
+
+// answered reports whether the storage answered a call of unknown outcome. The method belongs to the
+// *ReplicasError of Redis.
+func answered(err error) bool {
+	a, ok := errors.AsType[interface {
+		error
+		Answered() bool
+	}](err)
+	return ok && a.Answered()
 }
 
 // Unanswered reports whether err means that the storage is away: it could not be reached, or did not answer.

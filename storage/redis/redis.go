@@ -37,7 +37,8 @@ type Storage struct {
 	stop       context.CancelCauseFunc // ends background
 	jobs       sync.WaitGroup          // the goroutines that run until background ends
 
-	replicas int // Config.WaitReplicas
+	replicas int           // Config.WaitReplicas
+	waits    chan struct{} // holds a value for each pipeline that waits for replicas
 
 	closed atomic.Bool
 }
@@ -90,6 +91,7 @@ func newStorage(ctx context.Context, cfg Config, l link) (*Storage, error) {
 		keys:       &keys{prefix: cfg.Prefix, shared: !cluster},
 		limits:     limits,
 		replicas:   cfg.WaitReplicas,
+		waits:      make(chan struct{}, max(poolOf(l.client)/2, 1)),
 		background: background, stop: stop,
 	}
 	s.health.allowEviction = cfg.AllowEviction

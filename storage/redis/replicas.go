@@ -33,6 +33,9 @@ func (e *ReplicasError) Error() string {
 // Unwrap returns storage.ErrUnknown.
 func (e *ReplicasError) Unwrap() error { return storage.ErrUnknown }
 
+// Answered reports that the storage is not away, although the outcome is unknown.
+func (e *ReplicasError) Answered() bool { return true }
+
 // waitTime is how long replicas have to confirm a pipeline. It is below the timeouts of connections.
 const waitTime = time.Second
 
@@ -50,6 +53,15 @@ func waitFor(ctx context.Context) int64 {
 // connection of the calls. On a Cluster the whole pipeline goes to one node, because go-redis would send WAIT
 // to any of them. A redirection is not followed: it makes the outcome unknown, and the caller repeats.
 func (s *Storage) replicated(ctx context.Context, invocations []*invocation) {
+	select { // half of the connections are left to claims and extensions, which do not wait
+	case s.waits <- struct{}{}:
+		defer func() { <-s.waits }()
+	case <-ctx.Done():
+		for _, inv := range invocations {
+			inv.cmd.SetErr(context.Cause(ctx))
+		}
+		return
+	}
 	key := s.keys.prefix + ":{" + invocations[0].queues[0] + "}:probe"
 	open := s.client.Pipeline
 	cluster, some := s.client.(*goredis.ClusterClient)
@@ -90,6 +102,17 @@ func (s *Storage) replicated(ctx context.Context, invocations []*invocation) {
 			inv.cmd.SetErr(err)
 		}
 	}
+}
+
+// poolOf returns how many connections a client has to a server at most.
+func poolOf(client goredis.UniversalClient) int {
+	switch c := client.(type) {
+	case *goredis.Client:
+		return c.Options().PoolSize
+	case *goredis.ClusterClient:
+		return c.Options().PoolSize
+	}
+	return 0
 }
 
 // takeReplicas takes the query parameter wait_replicas out of the URL: go-redis knows no such parameter.

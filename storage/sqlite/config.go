@@ -115,7 +115,7 @@ func (c *Config) connect() (db *sql.DB, own bool, err error) {
 		return nil, false, storage.Invalid("Config.Driver", c.Driver,
 			"the name of a driver that is imported: %v", err)
 	}
-	private.Make(path) // SQLite would let others read the file, and gives the log the permissions of the file
+	private.Make(path) // SQLite would let others read the file; its log has the permissions of the file
 	db.SetMaxOpenConns(readers)
 	db.SetMaxIdleConns(readers)
 	return db, true, nil
