@@ -12,8 +12,8 @@ import (
 // The functions below are composed of the contract's methods. The client, the dashboard,
 // the command line and the server all need them.
 
-// tries bounds how often a change is tried, where the task moves meanwhile, and how often
-// the removal of a queue is.
+// tries bounds how often a change is tried if the task moves meanwhile, and how often the
+// removal of a queue is tried.
 const tries = 10
 
 // RequeueOption alters the change of a requeue. [FromStart] is the only option.
@@ -43,9 +43,9 @@ func (t Task) Requeued(opts ...RequeueOption) Change {
 }
 
 // ChangeTask reads a task and applies the change that alter returns, at the version
-// that was read. It begins again, up to ten times, where the task changed meanwhile.
-// ChangeTask fills Ref and Version of the change. Where alter returns an error,
-// ChangeTask changes nothing and returns that error.
+// that was read. It begins again, up to ten times, if the task changed meanwhile.
+// ChangeTask fills Ref and Version of the change. If alter returns an error, ChangeTask
+// changes nothing and returns that error.
 func (s *Session) ChangeTask(ctx context.Context, ref Ref, alter func(Task) (Change, error)) error {
 	return s.atVersion(ctx, ref, func(t Task) (Tx, error) {
 		ch, err := alter(t)
@@ -84,7 +84,7 @@ func (s *Session) atVersion(ctx context.Context, ref Ref, txOf func(Task) (Tx, e
 }
 
 // RunSchedule enqueues the task of a cursor now, in addition to its ticks, and returns the
-// task's ref. Where the schedule's overlap policy is to skip and the task of an earlier tick
+// task's ref. If the schedule's overlap policy is to skip and the task of an earlier tick
 // has not ended, it enqueues nothing and returns the ref of that task. The [Task.Tick] of the task
 // is the moment of the run, by the storage's clock.
 func (s *Session) RunSchedule(ctx context.Context, cursor Ref) (Ref, error) {
@@ -100,7 +100,7 @@ func (s *Session) RunSchedule(ctx context.Context, cursor Ref) (Ref, error) {
 }
 
 // ScheduleInsert reads a cursor and returns the insert that RunSchedule would apply. It
-// returns an *InvalidError where the ref is not that of a cursor or its declaration is damaged.
+// returns an *InvalidError if the ref is not that of a cursor or its declaration is damaged.
 func (s *Session) ScheduleInsert(ctx context.Context, cursor Ref) (Insert, error) {
 	t, err := s.store.Task(ctx, cursor)
 	if err != nil {
@@ -262,15 +262,15 @@ func (s *Session) bulk(
 	return done, err
 }
 
-// SetLimit sets the limit of an operator for a queue; the zero Limit lifts the declared one. SetLimit returns
-// an error that is ErrNotFound if there is no such queue: a mistyped name must not make a queue.
+// SetLimit sets the limit of an operator for a queue; the zero Limit lifts the declared limit. SetLimit
+// returns an error that is ErrNotFound if there is no such queue: a mistyped name must not make a queue.
 func (s *Session) SetLimit(ctx context.Context, queue string, l Limit) error {
 	return s.setLimit(ctx, queue, Settings{Limit: &OperatorLimit{On: true, Limit: l}})
 }
 
-// ClearLimit clears the limit of an operator, so that the declared one holds again. If no operator has set a
-// limit, it removes the declared one if no live runner declares one of the queue. It returns an error that is
-// ErrNotFound if there is no such queue.
+// ClearLimit clears the limit of an operator, so that the declared limit holds again. If no operator has set
+// a limit, it removes the declared limit, unless a live runner declares a limit of the queue. It returns an
+// error that is ErrNotFound if there is no such queue.
 func (s *Session) ClearLimit(ctx context.Context, queue string) error {
 	settings := Settings{Limit: new(OperatorLimit)}
 	if err := CheckSettings(queue, &settings); err != nil {
@@ -306,8 +306,8 @@ func (s *Session) setLimit(ctx context.Context, queue string, settings Settings)
 }
 
 // RemoveQueue deletes every task and cursor of a queue and then the queue. It returns how many tasks and
-// cursors it deleted, also where it fails. It fails with a *[NotEmptyError] where a task is pending at the
-// start, in which case it deletes nothing, where a runner claims a task meanwhile, or where new tasks keep
+// cursors it deleted, even if it fails. It fails with a *[NotEmptyError] if a task is pending at the
+// start, in which case it deletes nothing, if a runner claims a task meanwhile, or if new tasks keep
 // coming.
 func (s *Session) RemoveQueue(ctx context.Context, queue string) (deleted int, err error) {
 	if err := s.notPending(ctx, queue); err != nil {
@@ -333,7 +333,7 @@ func (s *Session) RemoveQueue(ctx context.Context, queue string) (deleted int, e
 	}
 }
 
-// notPending returns a *NotEmptyError where tasks of the queue are pending.
+// notPending returns a *NotEmptyError if tasks of the queue are pending.
 func (s *Session) notPending(ctx context.Context, queue string) error {
 	stats, err := s.store.Stats(ctx, queue)
 	if err != nil || stats[0].Pending == 0 {
@@ -342,7 +342,7 @@ func (s *Session) notPending(ctx context.Context, queue string) error {
 	return &NotEmptyError{Queue: queue, Pending: stats[0].Pending}
 }
 
-// notEmpty returns a *NotEmptyError with what the queue holds, or refusal where it cannot tell.
+// notEmpty returns a *NotEmptyError with the contents of the queue, or refusal if it cannot read them.
 func (s *Session) notEmpty(ctx context.Context, queue string, refusal error) error {
 	stats, err := s.store.Stats(ctx, queue)
 	if err != nil {

@@ -27,10 +27,10 @@ type Change struct {
 	// Version is the version of the task as it was read. A cancel may leave it 0, for any version.
 	Version int64
 
-	// Encoding and Payload are replaced together where Encoding is set.
+	// Encoding and Payload are replaced together if Encoding is set.
 	Encoding string
 	Payload  []byte
-	// Headers replaces all headers where it is not nil.
+	// Headers replaces all headers if it is not nil.
 	Headers map[string]string
 
 	// Cost is the new cost of a start. The task keeps its place.
@@ -42,7 +42,7 @@ type Change struct {
 	// Partition is the key of the new partition, "" for none. A waiting task joins the tail of it.
 	Partition *string
 
-	// Now, Delay and At give a task a new moment; a change sets at most one of them.
+	// Now, Delay and At set a new moment of a task; a change has at most one of them.
 	// Now, or a moment that has come, leads to the tail of waiting. A later moment keeps
 	// a task in retry there, and leads any other task to scheduled. Now leaves a waiting
 	// task in its place, unless the task was declined.
@@ -50,11 +50,11 @@ type Change struct {
 	Delay time.Duration // from now
 	At    time.Time     // the moment itself
 
-	// Requeue brings back a task that has ended, due now unless Delay or At says
-	// otherwise. Retries, Crashes, Snoozes, SnoozedSince, Reason and Result are cleared.
-	// Attempts and Stack stay, and an Attempt with outcome AttemptRequeued joins the
-	// history. Progress and Checkpoint stay too, unless the task had completed: see
-	// Forgets. The task takes its UniqueLife key again.
+	// Requeue brings back a task that has ended, due now unless Delay or At is set. Retries,
+	// Crashes, Snoozes, SnoozedSince, Reason and Result are cleared. Attempts and Stack
+	// stay, and an Attempt with outcome AttemptRequeued joins the history. Progress and
+	// Checkpoint stay too, unless the task had completed: see Forgets. The task takes its
+	// UniqueLife key again.
 	Requeue bool
 
 	// FromStart clears Progress and Checkpoint, so that the job of the task begins at its
@@ -75,9 +75,9 @@ type Change struct {
 	Cursor *Cursor
 }
 
-// Target returns the state to which the change leads a task in state from. That is from itself where
-// the change neither names a moment nor ends the task or brings it back. Target takes each moment but
-// Now for a later one: a moment that has come leads to Waiting instead.
+// Target returns the state to which the change leads a task in state from. That is from itself if the
+// change neither names a moment nor ends the task or brings it back. Target takes each moment but Now
+// for a later one: a moment that has come leads to Waiting instead.
 func (ch *Change) Target(from State) State {
 	switch {
 	case ch.Cancel:
@@ -100,7 +100,7 @@ func FirstQueue(ref Ref, headers map[string]string) string {
 	return ref.Queue
 }
 
-// CompleteHeaders adds to the change of t, as it was read, what it changes in the headers that midge itself
+// CompleteHeaders adds to the change of t, as it was read, its effect on the headers that midge itself
 // keeps: a move stores the first queue of the task, and a new moment replaces the stored one. A delay counts
 // from now, which the storage alone knows, so that the moment is not known then. Call it once the change is
 // complete. A Requeue must not call it: the task was due when it was due first.
@@ -187,8 +187,8 @@ const (
 	opTick
 )
 
-// combinations lists the operations of a change that do not go with all others, and says with which
-// they go.
+// combinations lists the operations of a change that do not go with all others, each with the
+// operations with which it goes.
 var combinations = []struct {
 	operation, with int
 	want            string

@@ -8,7 +8,7 @@ import (
 )
 
 // CheckTxs is the validation that every storage's Apply does before any I/O. It
-// returns an *InvalidError that names the first thing wrong. [Change] says which
+// returns an *InvalidError that names the first fault. The table of [Change] lists which
 // operations of a change go together.
 func CheckTxs(limits Limits, txs []Tx) error {
 	limits = limits.WithDefaults()
@@ -20,13 +20,13 @@ func CheckTxs(limits Limits, txs []Tx) error {
 	return nil
 }
 
-// Ops is the number of operations in the Tx.
+// Ops returns the number of operations in the Tx.
 func (tx *Tx) Ops() int {
 	return len(tx.Inserts) + len(tx.Changes) + len(tx.Deletes) + len(tx.Depends) + len(tx.Settles)
 }
 
-// Bytes is about the number of bytes that the Tx carries: payloads, headers, results, errors
-// and stacks.
+// Bytes returns about the number of bytes that the Tx carries: payloads, headers, results,
+// errors and stacks.
 func (tx *Tx) Bytes() int {
 	n := 0
 	for i := range tx.Inserts {
@@ -42,7 +42,7 @@ func (tx *Tx) Bytes() int {
 	return n
 }
 
-// Queues lists the queues that the Tx names, each once, in order of appearance.
+// Queues returns the queues that the Tx names, each once, in order of appearance.
 func (tx *Tx) Queues() []string {
 	var names []string
 	add := func(queue string) {
@@ -475,7 +475,7 @@ func CheckQueues(q *QueuesQuery) error {
 	)
 }
 
-// CheckSettings checks what Configure is given.
+// CheckSettings checks the settings of a Configure.
 func CheckSettings(queue string, s *Settings) error {
 	if err := CheckName("queue name", queue); err != nil {
 		return err

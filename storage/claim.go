@@ -36,7 +36,7 @@ type ClaimRequest struct {
 	RecoverBefore time.Time
 }
 
-// Most is how many tasks the claim takes at most.
+// Most returns how many tasks the claim takes at most.
 func (r *ClaimRequest) Most() int { return r.Start + r.Ahead }
 
 // ClaimQueue is one queue of a claim.
@@ -76,12 +76,12 @@ type Claimed struct {
 	// scheduled task, a retry or a cursor of these queues is due, or a pause
 	// that keeps tasks waiting ends; zero if there is none.
 	Now, NextDue time.Time
-	// More says that the same call again would find work at once: tasks, if it may take
-	// some, or maintenance that remains. A suspect does not count where the call has taken
-	// one. More may be set where all tasks that remain may only start at once and the
-	// call's Start is 0.
+	// More means that the same call again would find work at once: tasks, if it may take
+	// some, or maintenance that remains. A suspect does not count if the call has taken one.
+	// More may be set if all tasks that remain may only start at once and the call's Start
+	// is 0.
 	More bool
-	// Cancels says that a cancel of a pending task waits in one of the queues: a runner with
+	// Cancels means that a cancel of a pending task waits in one of the queues: a runner with
 	// running tasks extends their leases now, to learn whether the cancel is for one of them.
 	Cancels bool
 	// Bounded names the queues of the claim whose limit admits no task of this claim now, whether tasks wait
@@ -95,14 +95,14 @@ type Claimed struct {
 	// others wait there or not. A caller claims again once one of its tasks of such a queue has ended, and goes
 	// on to wait for new tasks of the queue.
 	Held []string
-	// Since is to be given to the Wait that follows.
+	// Since is for the Wait that follows.
 	Since Since
 }
 
-// tasksMemory holds the slices that [Claimed.Free] gave back, as *[]Task.
+// tasksMemory holds the slices that [Claimed.Free] returned to it, as *[]Task.
 var tasksMemory sync.Pool
 
-// Grow makes Tasks an empty slice with room for n tasks, in memory that Free gave back where there is
+// Grow makes Tasks an empty slice with room for n tasks, in memory that Free has released if there is
 // some. Storages use it for their answers.
 func (c *Claimed) Grow(n int) {
 	if kept, ok := tasksMemory.Get().(*[]Task); ok && cap(*kept) >= n {
@@ -112,7 +112,7 @@ func (c *Claimed) Grow(n int) {
 	c.Tasks = make([]Task, 0, n)
 }
 
-// Free gives the memory of Tasks back, for the answers of later claims: a caller may do so once it has
+// Free releases the memory of Tasks, for the answers of later claims: a caller may do so once it has
 // copied what it needs from the tasks. The slice must not be used any more; memory that its elements
 // pointed to, such as payloads, stays valid. Free saves a caller who drains a full queue a fifth of its
 // time.
@@ -133,14 +133,14 @@ type Ended struct {
 	Ref    Ref
 	Kind   string
 	State  State  // Dead or Cancelled
-	Reason string // why it is dead, as in Task.Reason; "" where it is cancelled
+	Reason string // why it is dead, as in Task.Reason; "" if it is cancelled
 }
 
-// Since marks a point in a storage's stream of wake-ups. It means something only
-// to the opened Storage that gave it.
+// Since marks a point in a storage's stream of wake-ups. It means something only to the
+// opened Storage that returned it.
 type Since uint64
 
-// WaitRequest names what to wait for.
+// WaitRequest names the queues and the events for which a caller waits.
 type WaitRequest struct {
 	// Queues are the queues from which the caller takes tasks: a caller that is woken claims from
 	// them at once, or leaves the work to others.
@@ -177,7 +177,7 @@ type Extension struct {
 	For time.Duration
 	// Started marks the task as started, if it was claimed ahead.
 	Started bool
-	// Progress and Checkpoint replace the last ones where not nil.
+	// Progress and Checkpoint replace the last ones if they are not nil.
 	Progress   []byte
 	Checkpoint []byte
 }
@@ -198,16 +198,16 @@ type Extended struct {
 	Now time.Time
 }
 
-// RunnerInfo is what a runner tells of itself with each heartbeat.
+// RunnerInfo is the description of a runner that each of its heartbeats carries.
 type RunnerInfo struct {
 	ID          string // NewRunnerID makes ids
 	Host        string
 	PID         int
-	Version     string // of the program, or of midge where that is not known
+	Version     string // of the program, or of midge if that is not known
 	Queues      []string
 	Kinds       []string // the kinds that it can run, at most MaxKinds; an empty list means none
 	Concurrency int
-	// Slots has the queues of which the runner runs fewer jobs at once than Concurrency, or none now.
+	// Slots lists the queues of which the runner runs fewer jobs at once than Concurrency, or none now.
 	Slots []QueueSlots
 	// Limits are the limits of queues that the runner declares.
 	Limits  []RunnerLimit
@@ -248,7 +248,7 @@ func (q QueueSlots) String() string {
 	return fmt.Sprintf("%s: %d of %d", q.Queue, q.Taken, q.Slots)
 }
 
-// InUse is how many slots of the runner are taken.
+// InUse returns how many slots of the runner are taken.
 func (r *RunnerInfo) InUse() int { return max(r.Busy, len(r.Running)) }
 
 // Room returns how many slots the runner has for a queue, 0 if a gate keeps the queue closed, and how many of
@@ -272,7 +272,7 @@ type Running struct {
 	Ref   Ref
 	Kind  string
 	Since time.Time // by the storage's clock
-	// Unstopped is since when the job has ignored the end of its context, zero where it has not: the task was
+	// Unstopped is since when the job has ignored the end of its context, zero if it has not: the task was
 	// cancelled, its timeout or deadline is over, or its lease is lost.
 	Unstopped time.Time
 }

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// How a storage tells a clock that was set ahead for a moment from time that passed: where a
-// step finds the clock more than JumpAfter past the clock of the step before it, nothing that is
-// timed happens until the clock has advanced by JumpWait. See the package documentation.
+// How a storage distinguishes a clock that was set ahead for a moment from time that passed: if
+// a step finds the clock more than JumpAfter past the clock of the step before it, nothing that
+// is timed happens until the clock has advanced by JumpWait. See the package documentation.
 const (
 	JumpAfter = 10 * time.Minute
 	JumpWait  = 5 * time.Second

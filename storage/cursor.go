@@ -13,8 +13,8 @@ import (
 // hides each from other Claims for TickHide. The tick itself is one Tx, with a Change
 // of the cursor at its version to its next moment, and the inserts.
 //
-// A storage reads Next, compares Declaration where a cursor is inserted again, and
-// keeps the rest unread.
+// A storage reads Next, compares Declaration if a cursor is inserted again, and keeps the
+// rest unread.
 type Cursor struct {
 	// Next is when the cursor is due; zero means never.
 	Next time.Time
@@ -31,8 +31,8 @@ const CursorPrefix = "cursor."
 // TickHide is how long a cursor that a Claim handed out is hidden from other Claims.
 const TickHide = 2 * time.Second
 
-// Declaration says when a cursor ticks and which declaration it came from. A reader ignores
-// members of the JSON that it does not know.
+// Declaration describes when a cursor ticks, and the declaration from which it came. A
+// reader ignores members of the JSON that it does not know.
 type Declaration struct {
 	// Spec is the schedule as text, such as "every 1h", "cron 0 3 * * *" or "every 1h jitter 30m".
 	Spec string `json:"spec"`
@@ -46,12 +46,12 @@ type Declaration struct {
 	// of an earlier tick has not ended.
 	Overlap string `json:"overlap,omitempty"`
 	// Hash is the hash of the whole declaration, with the task that each tick enqueues:
-	// it tells two declarations of one cursor apart.
+	// it distinguishes two declarations of one cursor.
 	Hash string `json:"hash,omitempty"`
 	// Replaced are the hashes of earlier declarations of the cursor, oldest first.
 	Replaced []string `json:"replaced,omitempty"`
-	// Kept means that the schedule is kept in the storage and belongs to no program: a runner ticks it
-	// that serves its queue and knows its kind. Any other schedule ticks while a live runner declares it.
+	// Kept means that the schedule is kept in the storage and belongs to no program: a runner that serves
+	// its queue and knows its kind ticks it. Any other schedule ticks while a live runner declares it.
 	Kept bool `json:"kept,omitempty"`
 	// Paused means that the schedule does not tick until it is resumed. Its Cursor.Next is zero.
 	Paused bool `json:"paused,omitempty"`
@@ -63,8 +63,8 @@ func (d *Declaration) Encode() string {
 	return string(b)
 }
 
-// Decode reads the declaration. It returns an *InvalidError where the declaration is damaged:
-// where it is not JSON of this shape, or names no schedule. The damage concerns only this cursor.
+// Decode reads the declaration. It returns an *InvalidError if the declaration is damaged: if it
+// is not JSON of this shape, or names no schedule. The damage concerns only this cursor.
 func (c *Cursor) Decode() (Declaration, error) {
 	var d Declaration
 	if c == nil {
@@ -99,8 +99,9 @@ func TickersOf(runners []RunnerInfo) *Tickers {
 	return t
 }
 
-// Tick reports whether a runner ticks the schedule of a cursor that is declared as d: one that serves the
-// queue of a kept schedule and knows its kind, or one that declares any other schedule exactly so.
+// Tick reports whether a runner ticks the schedule of a cursor that is declared as d: a runner that
+// serves the queue of a kept schedule and knows its kind, or a runner that declares any other schedule
+// exactly so.
 func (t *Tickers) Tick(cursor *Task, d *Declaration) bool {
 	if !d.Kept {
 		return t.declared[Declared{Ref: cursor.Ref, Hash: d.Hash}]

@@ -17,7 +17,7 @@
 // A [Tx] given to [Storage.Apply], a Claim and an Extend change tasks; nothing else
 // does. A Tx happens whole or not at all. A refused Tx leaves no trace: a queue that only
 // this Tx named does not exist. A crash at any point leaves each task in exactly one state.
-// The functions of state.go and change.go say which state leads to which.
+// The functions of state.go and change.go define which state leads to which.
 //
 // # Time
 //
@@ -27,35 +27,35 @@
 //
 // A storage knows two times. The mark of a queue only grows: each step that writes to
 // the queue, and each Claim that names it, sets the mark to the clock, or adds a
-// microsecond to the mark where the clock is not past it. Versions, places in the order
+// microsecond to the mark if the clock is not past it. Versions, places in the order
 // of waiting and fences are made from the mark. Moments (due, lease, keep, window, tick,
-// lane, pause, runner) are made from the clock as it is and compared with it, and the
-// times in answers are the clock's too: "never early" means never early by the server's clock. Where
-// the mark is less than a second ahead of the clock, the version that a claim gave may stand for the
-// moment of the claim (Task.Claimed, Attempt.Claimed), and that of an insert for Task.Created.
-// Where a mark that all steps share would be a lock, as on PostgreSQL, the mark may follow
-// a clock that was set back by less than 20 ms: steps of other tasks may then get versions
-// and places below those that were given before. The versions of one task grow even so.
+// lane, pause, runner) are made from the clock as it is and compared with it, and the times in
+// answers are the clock's too: "never early" means never early by the server's clock. If the mark is
+// less than a second ahead of the clock, the version that a claim set may stand for the moment of
+// the claim (Task.Claimed, Attempt.Claimed), and that of an insert for Task.Created. If a mark that
+// all steps share would be a lock, as on PostgreSQL, the mark may follow a clock that was set back
+// by less than 20 ms: steps of other tasks may then get versions and places below those that were
+// assigned before. The versions of one task grow even so.
 //
-// A clock may be wrong for a while. Where a step finds the clock more than [JumpAfter]
+// A clock may be wrong for a while. If a step finds the clock more than [JumpAfter]
 // past the clock of the step before it, which a storage may know only to the minute, a
 // wait begins: the storage promotes, recovers, ticks, expires and sweeps nothing until
 // the clock is [JumpWait] past the beginning of the wait. So a clock that is ahead for a
-// moment does none of that. Where the clock jumps ahead again during a wait, another wait
-// begins; where it stands before the beginning of the wait it has jumped back, and the
-// wait is over. During a wait NextDue is no later than its end, More is not set for work
-// that waits for its end, and no pause of a queue ends. Unique windows, lanes and runners
-// are judged by the clock during a wait too: a window whose end has passed by that clock
-// lets an insert through. A record that was stamped by the wrong clock keeps its moment;
-// an Extend overwrites the moment of its lease, and ticks that were made are not repeated.
-// The warnings of Describe, from [ClockWarnings], say that a wait is on, or that the mark
-// is far ahead of the clock.
+// moment does none of that. If the clock jumps ahead again during a wait, another wait
+// begins; if it stands before the beginning of the wait, it has jumped back, and the wait
+// is over. During a wait NextDue is no later than its end, More is not set for work that
+// waits for its end, and no pause of a queue ends. Unique windows, lanes and runners are
+// judged by the clock during a wait too: a window whose end has passed by that clock lets
+// an insert through. A record that was stamped by the wrong clock keeps its moment; an
+// Extend overwrites the moment of its lease, and ticks that were made are not repeated.
+// The warnings of Describe, from [ClockWarnings], report that a wait is on, or that the
+// mark is far ahead of the clock.
 //
 // # Versions
 //
 // A task's version is a positive number that grows on insert, change, claim, recovery
 // and settle. It is the mark of that step in microseconds, or the last version plus one
-// where that is more. An extension of the lease, a report of progress and a request to
+// if that is more. An extension of the lease, a report of progress and a request to
 // cancel leave the version as it is.
 //
 // # Identity of calls
@@ -90,21 +90,21 @@
 // holds its unique key for the inserts of the same Tx. Of two operations of a Tx that
 // need the same key the second collides with the first, and changes come before inserts.
 //
-// An insert whose Ref exists succeeds where its kind, encoding and payload are those of
-// the existing record and, for a cursor, its Declaration too; Placed.Existing says so. Any
-// other insert of an existing Ref is a collision. A record guards its id for as long as
-// it is kept, and an insert whose id and unique key are both taken is judged by its id.
+// An insert whose Ref exists succeeds if its kind, encoding and payload are those of the
+// existing record and, for a cursor, its Declaration too; Placed.Existing is then set. Any
+// other insert of an existing Ref is a collision. A record guards its id for as long as it
+// is kept, and an insert whose id and unique key are both taken is judged by its id.
 //
 // A unique key belongs to a queue. [UniqueLife] holds it from the insert to any end of
 // the task (completed, dead, cancelled, deleted, moved away); the step that makes or ends
 // the task takes or frees the key. [UniqueWindow] holds it for exactly Unique.For from
 // the insert, whatever becomes of the task. An insert whose key is taken is a collision
 // that names the holder. With OnConflict Skip the insert is left out instead, the rest of
-// the Tx proceeds, and Placed says where the Tx left the holder. A holder whose record is
-// gone, because it ended in this Tx and is not kept, was deleted by it, or has left only its
-// window behind, has neither version nor state there.
-// A requeue of an ended task takes its UniqueLife key again and collides where the key is
-// taken. A move collides by id, by key, or by both, and the error names both.
+// the Tx proceeds, and Placed holds the version and the state of the holder after the Tx. A
+// holder whose record is gone, because it ended in this Tx and is not kept, was deleted by
+// it, or has left only its window behind, has neither version nor state there. A requeue of
+// an ended task takes its UniqueLife key again and collides if the key is taken. A move
+// collides by id, by key, or by both, and the error names both.
 //
 // # Rules of order
 //
@@ -119,8 +119,8 @@
 // that the last of them is claimed first. Of the tasks that one Claim recovers, the task
 // that was claimed first waits first: versions grow along the tasks of a Claim. Tasks due
 // earlier are promoted first. Tasks due at the same moment are promoted in the order in
-// which their moments were set, by an insert, a Change, a Fail or a Snooze; where one Tx
-// set the moments, in the order of its operations.
+// which their moments were set, by an insert, a Change, a Fail or a Snooze; if one Tx set
+// the moments, in the order of its operations.
 //
 // A listing has the order of its state: waiting tasks as they are claimed, whoever may
 // claim them, but the declined ones behind all others, by the name of their kind and in
@@ -130,8 +130,8 @@
 // handed out next, the cursors that are never due at the end. With TasksQuery.Newest a
 // listing of ended tasks has the reverse of that order: of tasks that are kept equally
 // long, as all dead tasks of a queue are, the task that ended last comes first. A
-// TasksQuery.After that is the Next of another listing gives an *[InvalidError], or tasks
-// of the queue and state asked for.
+// TasksQuery.After that is the Next of another listing leads to an *[InvalidError], or to
+// tasks of the queue and state asked for.
 //
 // # Rules of claim
 //
@@ -143,25 +143,25 @@
 // takes nothing from a paused queue. It hands out due cursors however many tasks it may
 // take; the Change that ticks a cursor ends its hiding. Of the tasks that it returns the
 // first ClaimRequest.Start are started. The others are claimed ahead, and count as
-// started from the first Extend that says so.
+// started from the first Extend that marks them as started.
 //
 // Tasks, Fences, Ticks and Now of a Claimed are exact, as they stood at the step. NextDue,
 // More, Cancels and Bounded are what the step knew: another step may have made them wrong
-// by the time they are read. A repeated call may set More where nothing is left, and then
-// Bounded and NextDue need not cover the rates of the queues. Where More is set, Held and NextDue
-// need not cover partitions at which the Claim has not looked; nor need NextDue cover the moment
-// at which the starts of a partition without tasks cease to count. A runner finds what it misses
-// by a scan of its own every few seconds. NextDue covers the end of a pause that keeps tasks
-// waiting. It does not cover leases, which a scan finds too: after a crash a task starts
-// again within its lease and the time of two scans.
+// by the time they are read. A repeated call may set More although nothing is left, and then
+// Bounded and NextDue need not cover the rates of the queues. If More is set, Held and NextDue
+// need not cover partitions that the Claim has not examined; nor need NextDue cover the moment at
+// which the starts of a partition without tasks cease to count. A runner finds what it misses by
+// a scan of its own every few seconds. NextDue covers the end of a pause that keeps tasks
+// waiting. It does not cover leases, which a scan finds too: after a crash a task starts again
+// within its lease and the time of two scans.
 //
 // A recovery ends an expired lease. A task whose cancel was asked ends in cancelled. A
-// started task gets Crashes+1, and is dead ([ReasonCrashes]) where that reaches its
+// started task gets Crashes+1, and is dead ([ReasonCrashes]) if that reaches its
 // CrashLimit. A task that was only claimed ahead is not charged. From then on no Claim
 // takes it ahead: it is one of the first ClaimRequest.Start tasks of the Claim that takes
-// it, which are started at once. All tasks that do not end go to the head of waiting.
-// The Claim names in Claimed.Ended the tasks that it ends in this way. A lease that
-// expired and was not recovered yet can still be settled and extended.
+// it, which are started at once. All tasks that do not end go to the head of waiting. The
+// Claim names in Claimed.Ended the tasks that it ends in this way. A lease that expired
+// and was not recovered yet can still be settled and extended.
 //
 // A Claim recovers no lease that ended at its ClaimRequest.RecoverBefore or later, and sets
 // no More for it. A storage does not know whether its runners could reach it: so each
@@ -175,23 +175,23 @@
 // unless ClaimRequest.Suspect is set. Such a Claim takes at most one suspect, as one of the
 // tasks that are started at once and never ahead, so that the neighbours of a poison pill
 // do not die with it. Once the Claim has taken a suspect, the suspects behind it do not
-// count for its More, although the same call again would take the next: a runner that was
-// given a suspect asks for no other until that task has ended.
+// count for its More, although the same call again would take the next: a runner that has
+// claimed a suspect asks for no other until that task has ended.
 //
 // # Rules of wait
 //
 // New work in a queue is for one of the callers that wait for it, however many there are.
-// Others are woken where a Claim leaves work behind (Claimed.More), so that as many Claims
-// follow as the work needs, and where no Claim follows that could take the work: the caller
+// Others are woken if a Claim leaves work behind (Claimed.More), so that as many Claims
+// follow as the work needs, and if no Claim follows that could take the work: the caller
 // that was woken has ended, or only maintains the queue. Until a Claim follows, further work
 // may wake nobody else. A Wait finds the work that came since its own Claim began, unless
-// another caller looks for it. A caller for which there is no room for a task waits with
+// another caller is to claim it. A caller for which there is no room for a task waits with
 // WaitRequest.CancelsOnly, so that a wake-up goes to others.
 //
 // All callers are woken by an event that only some of them may need: an earlier due moment, a
 // decline, a suspect or a task that is claimed only to start at once. A cancel and changed
 // settings also wake those that wait with CancelsOnly. A storage may wake more callers than
-// these rules say, and each process that shares it may count its callers for itself.
+// these rules require, and each process that shares it may count its callers for itself.
 //
 // # Rules of limits
 //
@@ -232,12 +232,12 @@
 // task of the next, round after round. If the limit of a partition has a Weight, its turn has so many
 // tasks. If a Claim ends within a turn, the partition keeps its place, and the next Claim goes on with the
 // rest of the turn. The rest is lost if the partition has no waiting task any more, is paused or rests; a
-// change of the Weight leaves at most as many tasks of it as the new one says. A partition that has its
-// first waiting task joins the end of the ring, also if that task was its only one before. The tasks
+// change of the Weight leaves at most as many tasks of it as the new Weight allows. A partition that has
+// its first waiting task joins the end of the ring, also if that task was its only one before. The tasks
 // without a partition, and the declined tasks, are served together as one partition of Weight 1, which
 // always has its place. So priorities count within a partition, and not between partitions. If a Claim can
 // take no task of a partition, or no other of its turn, because all of them are suspects for example, it
-// passes the partition over, and the partition keeps its turn, or the rest of it. A Claim looks at
+// passes the partition over, and the partition keeps its turn, or the rest of it. A Claim examines
 // MaxTurns partitions of a queue at most. If others are left, and it has taken a task, it sets More. It
 // may take fewer tasks of a queue with partitions than it asks for, and set More.
 //
@@ -252,9 +252,9 @@
 // started at once. The step that makes the task pending counts it. The Concurrency counts the tasks
 // that were claimed under a limit with a Concurrency of partitions, for as long as they are pending.
 // A Claim passes over a partition that is at its Concurrency, which keeps its turn, and names the queue
-// in Claimed.Held, as it does if it takes the last task that the Concurrency admits. If it has looked at
+// in Claimed.Held, as it does if it takes the last task that the Concurrency admits. If it has examined
 // MaxTurns partitions and others are left, those that it passed over go to the end of the ring. If the Rate
-// does not admit the next task of a partition yet, a Claim that looks at it puts the partition to rest until
+// does not admit the next task of a partition yet, a Claim that examines it puts the partition to rest until
 // then, so that nothing cheaper of the partition overtakes it. The limit of partitions concerns no task
 // without one. A change of it puts the first MaxTurns partitions that rest because of their rate at the end
 // of the ring; the others rest on.
@@ -282,18 +282,17 @@
 // a line for each kind whose tasks were declined, and a declined task waits there, by
 // priority, then by when it was declined.
 //
-// A Claim names the kinds in its Kinds, and all kinds where Kinds is empty. It takes the
+// A Claim names the kinds in its Kinds, and all kinds if Kinds is empty. It takes the
 // declined tasks of the kinds that it names before the other tasks of their priority, and
 // orders them across kinds by when they were declined. The declined tasks of other kinds
 // do not exist for it: they count neither for its More nor for its NextDue. A Claim names
 // no kind in a queue with the ClaimQueue.Max MaxNone. A Claim with empty Kinds may leave out
 // lines behind the first MaxKinds, and any Claim may take fewer declined tasks at once than
-// it asks for, and set More. Where more than a hundred lines hold tasks of its kinds, a
-// Claim may look at some of the lines, leave the others to the next Claim, and set More:
-// the order then holds only among the lines that it looked at. In all lines of its kinds together
-// a Claim passes over a hundred declined tasks at least whose partitions do not admit them. The
-// declined tasks behind those may wait until the partitions admit them; a task that was not declined
-// does not.
+// it asks for, and set More. If more than a hundred lines hold tasks of its kinds, a Claim may
+// examine some of the lines, leave the others to the next Claim, and set More: the order then holds
+// only among the lines that it examined. In all lines of its kinds together a Claim passes over a
+// hundred declined tasks at least whose partitions do not admit them. The declined tasks behind
+// those may wait until the partitions admit them; a task that was not declined does not.
 //
 // A declined task that was start-only or a suspect remains so, and the next task of its
 // line does not wait for it. A release, a recovery, a promotion, a requeue, a Change with
@@ -311,9 +310,9 @@
 // # Rules of settle
 //
 // A Settle needs a valid fence, else the whole Tx is refused and lists the task in
-// DependencyError.Lost, which is an [ErrLeaseLost]. The outcomes:
+// DependencyError.Lost, which is an [ErrLeaseLost]. The outcomes are:
 //
-//   - Complete ends the task in completed, even where a cancel was asked.
+//   - Complete ends the task in completed, even if a cancel was asked.
 //   - Fail adds one to Retries. Past MaxRetries the task is dead ([ReasonRetries]),
 //     else it is in retry until Delay has passed.
 //   - Snooze puts the task in scheduled for Delay, uncharged, with Settle.Reason.
@@ -325,18 +324,19 @@
 //   - Decline puts the task into the line of its kind, uncharged.
 //
 // A failure or snooze with no Delay is due at once, and stands in retry or scheduled
-// until the next Claim. Where a cancel was asked, every outcome but Complete ends in
-// cancelled. Totals.Failed counts every Fail, also where it ends in dead or cancelled, and
-// no Bury. Fail, Bury, Cancel and a recovery each append an [Attempt], and so does a
-// Complete of a task that is kept. The checkpoint outlives every end of an attempt.
+// until the next Claim. If a cancel was asked, every outcome but Complete ends in
+// cancelled. Totals.Failed counts every Fail, even if it ends in dead or cancelled, and no
+// Bury. Fail, Bury, Cancel and a recovery each append an [Attempt], and so does a Complete
+// of a task that is kept. The checkpoint outlives every end of an attempt.
 //
 // # Rules of change
 //
-// [Change] lists its operations and which of them go together; [Change.Permitted] says in
-// which states a task takes a change, and [Change.Target] where it leads. A task that has
-// ended comes back only by a requeue, which starts its counters anew and keeps its
-// history. Progress and checkpoint outlive the requeue of a dead or cancelled task, but
-// not that of a completed task, and no change with FromStart: see [Change.Forgets].
+// [Change] lists its operations and which of them go together; [Change.Permitted] reports
+// in which states a task takes a change, and [Change.Target] returns the state to which
+// it leads. A task that has ended comes back only by a requeue, which starts its counters
+// anew and keeps its history. Progress and checkpoint outlive the requeue of a dead or
+// cancelled task, but not that of a completed task, and no change with FromStart: see
+// [Change.Forgets].
 //
 // A queue exists from its first record or setting, or its creation, until it is removed, or
 // was empty, without settings and untouched for a day. A removal of a queue that does not
@@ -351,24 +351,23 @@
 // a line is how long its first task that joined at the tail has stood there, by the
 // storage's clock. Tasks that were put back at the head stand before that task and do not
 // count; a line that is empty, or holds only such tasks, has the age zero. The oldest
-// waiting task of a queue is as old as the oldest of its lines. Stats.Oldest tells the age
-// of the oldest line that holds no declined tasks, so that a kind which nobody runs does
-// not hide how long all others wait. Of the partitions only the first 20 of the ring count,
-// each with the tasks that have the priority of its first task. The first tasks of the lines
-// tell the age: a storage reads at most 19 tasks for each of the three sorts of line. After the clock was set
-// back the age may be too small.
+// waiting task of a queue is as old as the oldest of its lines. Stats.Oldest is the age of the oldest line
+// that holds no declined tasks, so that a kind which nobody runs does not hide how long all others wait. Of
+// the partitions only the first 20 of the ring count, each with the tasks that have the priority of its first
+// task. The age follows from the first tasks of the lines: a storage reads at most 19 tasks for each of the
+// three sorts of line. After the clock was set back the age may be too small.
 //
 // # Keeping
 //
-// A task that completes or is cancelled is kept for its Keep.For. Where that is 0, a
-// cancelled task is gone at once, and a completed task too, with two exceptions: with
-// Keep.UntilRead it is kept for [DefaultUnreadKeep], and with a Result for
-// [DefaultResultKeep]. The storage deletes a task when that time is over; UntilRead tells
-// the reader of a result to delete the task before. Dead tasks are kept for Limits.DeadFor
-// and at most Limits.DeadMax per queue; the oldest goes first. Totals.Evicted counts the dead
-// tasks that went before their time because of DeadMax. A record and its indexes go together.
-// Correctness never rests on an expiry of the database's own: deadlines stand in records, and
-// Claims remove what is past them.
+// A task that completes or is cancelled is kept for its Keep.For. If that is 0, a cancelled
+// task is gone at once, and a completed task too, with two exceptions: with Keep.UntilRead it
+// is kept for [DefaultUnreadKeep], and with a Result for [DefaultResultKeep]. The storage
+// deletes a task when that time is over; UntilRead makes the reader of a result delete the
+// task before. Dead tasks are kept for Limits.DeadFor and at most Limits.DeadMax per queue;
+// the oldest goes first. Totals.Evicted counts the dead tasks that went before their time
+// because of DeadMax. A record and its indexes go together. Correctness never rests on an
+// expiry of the database's own: deadlines stand in records, and Claims remove what is past
+// them.
 //
 // # Bounds
 //
@@ -380,9 +379,9 @@
 //
 // No operation is O(all tasks), and no step holds a server for more than 5 ms. A Claim
 // returns tasks of at most MaxClaimBytes of payload, or one task. It hands out cursors of as
-// much payload, or one cursor, and where others are due sets More and a NextDue that is past.
-// If a Claim takes several atomic steps, these bounds hold for each of them. The history of
-// a task is its last [MaxAttempts] attempts with [MaxAttemptError] bytes of error each; the
+// much payload, or one cursor, and if others are due sets More and a NextDue that is past. If
+// a Claim takes several atomic steps, these bounds hold for each of them. The history of a
+// task is its last [MaxAttempts] attempts with [MaxAttemptError] bytes of error each; the
 // stack and the full error are kept of the last attempt only.
 //
 // The bytes that a storage reads back are input, and damage stops nobody. A Claim that
@@ -393,7 +392,7 @@
 //
 // # Optional abilities
 //
-//	interface   says                                          without it
+//	interface   reports                                       without it
 //	[Spanner]   which queues can share one Tx                 any queues can
 //	[Roster]    the ids of runners, without records           Runners is asked
 //	[Reader]    (an Applier) what its transaction sees        clients read the Storage

@@ -7,7 +7,7 @@ import (
 	"iter"
 )
 
-// EachTx says what [Session.ApplyEach] does.
+// EachTx describes a call of [Session.ApplyEach].
 type EachTx struct {
 	// Tasks are the tasks to change, such as [Each] lists them. A task that comes a second time is left
 	// out: a task that was requeued may have died again meanwhile, and come again at the end of the listing.
@@ -16,15 +16,15 @@ type EachTx struct {
 	Tx func(Task) (Tx, bool)
 	// Chunk is how many tasks share a call: 1 to MaxPage, 0 means MaxPage.
 	Chunk int
-	// Before is called before each call of the storage, for work that must be done by then. Where it returns
-	// an error, ApplyEach stops and returns that error. It may be nil.
+	// Before is called before each call of the storage, for work that must be done by then. If it returns an
+	// error, ApplyEach stops and returns that error. It may be nil.
 	Before func() error
 	// After is called with each task and the result of its Tx, in order. It may be nil.
 	After func(Task, Applied)
 }
 
 // ApplyEach applies to each of many tasks a Tx of its own. It makes a call for each chunk of tasks, and
-// reads the next chunk while the call is under way. A refused Tx does not stop it. Where a call or the
+// reads the next chunk while the call is under way. A refused Tx does not stop it. If a call or the
 // listing fails, the calls before it have happened.
 func (s *Session) ApplyEach(ctx context.Context, each EachTx) error {
 	if each.Chunk == 0 {

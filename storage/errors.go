@@ -10,7 +10,7 @@ import (
 var (
 	// ErrUnknown: whether the call happened is not known. The reply was lost, the
 	// context ended while the call was under way, or the call is older than the last
-	// one that its lane remembers. Never returned for a call that was refused before
+	// one that its lane remembers. It is never returned for a call that was refused before
 	// any I/O.
 	ErrUnknown = errors.New("storage: outcome unknown")
 	// ErrLaneExpired is an ErrUnknown: the call's lane is past its LaneLife. This
@@ -45,19 +45,19 @@ var (
 	ErrRefused = errors.New("storage: refused")
 )
 
-// InvalidError tells of bad input, found before any I/O.
+// InvalidError is the error for bad input, found before any I/O.
 type InvalidError struct {
-	What string // what was given, such as "queue name"
+	What string // the bad input, such as "queue name"
 	Got  string // its value, shortened
 	Want string // what is wanted
 }
 
-// Error names what was given and what is wanted.
+// Error names the input, its value, and what is wanted.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("invalid %s %s: want %s", e.What, e.Got, e.Want)
 }
 
-// NotEmptyError says why [Session.RemoveQueue] did not remove a queue;
+// NotEmptyError names why [Session.RemoveQueue] did not remove a queue;
 // errors.Is(err, ErrNotEmpty) holds.
 type NotEmptyError struct {
 	Queue   string
@@ -68,7 +68,7 @@ type NotEmptyError struct {
 // Is makes errors.Is(err, ErrNotEmpty) hold.
 func (e *NotEmptyError) Is(target error) bool { return target == ErrNotEmpty }
 
-// Error says what the queue holds and what to do about it.
+// Error names what the queue holds and what to do about it.
 func (e *NotEmptyError) Error() string {
 	switch {
 	case e.Pending == 1:
@@ -87,9 +87,9 @@ type noQueueError struct{}
 func (noQueueError) Is(target error) bool { return target == ErrNotFound }
 func (noQueueError) Error() string        { return "there is no such queue" }
 
-// DependencyError says why a Tx was refused. It lists all failed conditions, not only the
-// first. errors.Is(err, ErrLeaseLost) holds where Lost is not empty, and
-// errors.Is(err, ErrNotFound) where Missing is not.
+// DependencyError names why a Tx was refused. It lists all failed conditions, not only
+// the first. errors.Is(err, ErrLeaseLost) holds if Lost is not empty, and errors.Is(err,
+// ErrNotFound) if Missing is not.
 type DependencyError struct {
 	// Missing lists the tasks to be changed, deleted or depended upon that do not exist.
 	Missing []Ref
@@ -118,7 +118,7 @@ type Collision struct {
 	Ref Ref
 	// Holder is the task that has the id or the unique key in the queue where the task would be.
 	Holder Ref
-	// Unique says that the unique key is taken, not the id.
+	// Unique means that the unique key is taken, not the id.
 	Unique bool
 }
 
@@ -128,8 +128,8 @@ type Barred struct {
 	State State
 }
 
-// Is makes errors.Is(err, ErrLeaseLost) and errors.Is(err, ErrNotFound) hold where
-// Lost or Missing is not empty.
+// Is makes errors.Is(err, ErrLeaseLost) and errors.Is(err, ErrNotFound) hold if Lost or
+// Missing is not empty.
 func (e *DependencyError) Is(target error) bool {
 	return target == ErrLeaseLost && len(e.Lost) > 0 || target == ErrNotFound && len(e.Missing) > 0
 }

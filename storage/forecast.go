@@ -20,38 +20,38 @@ type Outlook struct {
 	Backlog int64
 	// Declined is how many tasks of kinds that no runner of the queue knows wait in addition.
 	Declined int64
-	// Flows says that tasks wait for a runner, and that none of them has waited for ten seconds or longer: the
-	// backlog is work on its way, and whether it grows tells nothing.
+	// Flows means that tasks wait for a runner, and that none of them has waited for ten seconds or longer:
+	// the backlog is work on its way, and its growth means nothing.
 	Flows bool
-	// Known says that the samples tell how fast tasks come and go: they are of one queue, at least a tenth of
-	// a second apart, and the queue was not removed in between. Otherwise the fields below are zero.
+	// Known means that the samples show how fast tasks come and go: they are of one queue, at least a tenth
+	// of a second apart, and the queue was not removed in between. Otherwise the fields below are zero.
 	Known bool
 	// Attempts is how many attempts ended per second, and Growth by how many tasks per second the backlog
-	// grew, negative where it shrank.
+	// grew, negative if it shrank.
 	Attempts, Growth float64
-	// Gone is the time from the second sample until the backlog is gone: 0 where there is no backlog,
-	// negative where it does not shrink.
+	// Gone is the time from the second sample until the backlog is gone: 0 if there is no backlog,
+	// negative if it does not shrink.
 	Gone time.Duration
 
 	limit *QueueLimit // of the queue, at the second sample
 	at    time.Time   // of that sample
 }
 
-// leastApart is the shortest time between two samples that tell a rate.
+// leastApart is the shortest time between two samples that show a rate.
 const leastApart = 100 * time.Millisecond
 
 // flowsFor is how long a task may wait while work merely flows.
 const flowsFor = 10 * time.Second
 
-// longest is the longest time that an outlook tells. A longer estimate would tell no more, and might not
-// fit a time.Duration.
+// longest is the longest time that an outlook holds. A longer estimate would be of no more use, and
+// might not fit a time.Duration.
 const longest = 100 * 365 * 24 * time.Hour
 
 // Forecast estimates from two samples of a queue, the earlier first, when its backlog is gone. Samples
-// should be about ten seconds apart or more: a queue that is served in bursts looks different from
-// second to second. At a Rate each start is taken as one of cost 1, because the average cost is not known.
-// A limit of partitions is not considered, nor is a rest: tasks that they hold back count in the backlog, and
-// a backlog of few partitions may take longer.
+// should be about ten seconds apart or more: a queue that is served in bursts differs from second to second.
+// At a Rate each start is taken as one of cost 1, because the average cost is not known. A limit of
+// partitions is not considered, nor is a rest: tasks that they hold back count in the backlog, and a backlog
+// of few partitions may take longer.
 func Forecast(before, after Sample) Outlook {
 	o := Outlook{Backlog: after.backlog(), limit: after.Limit, at: after.At}
 	o.Declined = after.Waiting - o.Backlog
@@ -112,7 +112,7 @@ func seconds(n float64) time.Duration {
 }
 
 // ETA estimates the time from the second sample until the task at a position of the line starts; the first
-// position is 1. It is 0 where the rate is not known. ETA supposes that no task joins the line before it.
+// position is 1. It is 0 if the rate is not known. ETA supposes that no task joins the line before it.
 func (o Outlook) ETA(position int64) time.Duration {
 	if !o.Known || o.Attempts <= 0 || position <= 0 {
 		return 0

@@ -12,7 +12,7 @@ import (
 // NewID makes a task id: 26 lower-case characters that sort by the time at which they were
 // made. They hold 48 bits of milliseconds and 80 random bits, as a ULID does
 // (github.com/ulid/spec), in base32hex. The ids of one process sort in the order in which
-// they were made: within a millisecond, or where the clock was set back, each id is greater
+// they were made: within a millisecond, or if the clock was set back, each id is greater
 // than the one before by a random number up to 2^32.
 func NewID() string {
 	id := ids.next(time.Now())

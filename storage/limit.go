@@ -52,7 +52,8 @@ const NoCost Cost = -1
 // MaxCost is the largest cost.
 const MaxCost = 1_000_000
 
-// CostOf returns the cost n, 0 to MaxCost. Any other n gives an *[InvalidError] that names it as what.
+// CostOf returns the cost n, 0 to MaxCost. For any other n it returns an *[InvalidError] that names it as
+// what.
 func CostOf(what string, n int) (Cost, error) {
 	switch {
 	case n < 0 || n > MaxCost:

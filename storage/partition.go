@@ -53,8 +53,8 @@ type PartitionStats struct {
 	Next   time.Time
 	// Rests is when the rest ends that a throttled task began, zero if there is none.
 	Rests time.Time
-	// Paused says that the partition is paused, and PausedUntil when the pause ends; a zero PausedUntil means
-	// when it is resumed.
+	// Paused means that the partition is paused, and PausedUntil is when the pause ends; a zero PausedUntil
+	// means that it ends when the partition is resumed.
 	Paused      bool
 	PausedUntil time.Time
 }

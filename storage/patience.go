@@ -93,9 +93,9 @@ func (p *patientContext) Err() error {
 	return p.running().Err()
 }
 
-// Value implements context.Context. Where the timer runs, Value asks the timer's context first, so that
+// Value implements context.Context. If the timer runs, Value asks the timer's context first, so that
 // package context finds that context: a context derived from this one then needs no goroutine, and
-// [context.Cause] tells why it ended.
+// [context.Cause] returns why it ended.
 func (p *patientContext) Value(key any) any {
 	p.mu.Lock()
 	timed := p.timed

@@ -9,9 +9,9 @@ import (
 const maxRunnerHost = 63
 
 // NewRunnerID makes the id of a runner: "host:pid:" and ten random characters. A pending task and each
-// attempt in the history keep the id, so that they tell where the runner ran long after it has gone. A
-// character of host that no name may have becomes a '-', and only the end of a long host is kept. Without
-// a host the whole id is random.
+// attempt in the history keep the id, so that they name the host and the process of the runner long after
+// it has gone. A character of host that no name may have becomes a '-', and only the end of a long host
+// is kept. Without a host the whole id is random.
 func NewRunnerID(host string, pid int) string {
 	if len(host) > maxRunnerHost {
 		host = host[len(host)-maxRunnerHost:]

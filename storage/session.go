@@ -12,7 +12,7 @@ import (
 )
 
 // DefaultPatience is how long a call through a [Session] takes at most, its repeats
-// included, where the storage does not answer.
+// included, if the storage does not answer.
 const DefaultPatience = 5 * time.Second
 
 // laneUse is how long a lane is used, so that the last call on it can still be
@@ -23,10 +23,10 @@ const laneUse = LaneLife / 2
 // lane's record, over which a storage may have to read: PostgreSQL has to until a vacuum.
 const laneCalls = 1000
 
-// Session is a caller's side of the contract: it gives each mutating call its identity and
-// repeats a call whose outcome is unknown, or that found the storage unavailable, so that
-// its user need not notice a lost reply. It is safe for concurrent use; concurrent calls
-// get lanes of their own. It holds no connection and needs no closing.
+// Session is a caller's side of the contract: it assigns each mutating call its identity
+// and repeats a call whose outcome is unknown, or that found the storage unavailable, so
+// that its user need not notice a lost reply. It is safe for concurrent use; concurrent
+// calls get lanes of their own. It holds no connection and needs no closing.
 type Session struct {
 	store    Storage
 	patience time.Duration
@@ -70,8 +70,8 @@ func (e *UnknownError) Error() string { return e.Err.Error() }
 // Unwrap returns the storage's error.
 func (e *UnknownError) Unwrap() error { return e.Err }
 
-// Apply is [Storage.Apply] under the session's identity. Where the outcome stays
-// unknown the error is an *[UnknownError].
+// Apply is [Storage.Apply] under the session's identity. If the outcome stays unknown,
+// the error is an *[UnknownError].
 func (s *Session) Apply(ctx context.Context, txs ...Tx) ([]Applied, error) {
 	var applied []Applied
 	call, err := s.do(ctx, Call{}, func(ctx context.Context, call Call) (err error) {
@@ -84,7 +84,7 @@ func (s *Session) Apply(ctx context.Context, txs ...Tx) ([]Applied, error) {
 	return applied, err
 }
 
-// ApplyOne applies one Tx. Where the Tx was refused, the error is its Applied.Err.
+// ApplyOne applies one Tx. If the Tx was refused, the error is its Applied.Err.
 func (s *Session) ApplyOne(ctx context.Context, tx Tx) (Applied, error) {
 	applied, err := s.Apply(ctx, tx)
 	if err != nil {
@@ -111,8 +111,8 @@ func (s *Session) Repeat(ctx context.Context, unknown *UnknownError) ([]Applied,
 	return applied, err
 }
 
-// Claim is [Storage.Claim] under the session's identity; it fills req.Call, and
-// req.Token where it is zero.
+// Claim is [Storage.Claim] under the session's identity; it fills req.Call, and req.Token
+// if it is zero.
 func (s *Session) Claim(ctx context.Context, req ClaimRequest) (Claimed, error) {
 	if req.Token == (Token{}) {
 		req.Token = NewToken()
@@ -129,10 +129,10 @@ func (s *Session) Claim(ctx context.Context, req ClaimRequest) (Claimed, error) 
 	return claimed, err
 }
 
-// Extend is [Storage.Extend] under the session's identity; it fills req.Call. Where the outcome stays
-// unknown the error is an *[UnknownError]. That Extend may still happen later, and would replace what a later
-// one has written. An Extend of the same single lease whose req.Call is that of the error comes after it:
-// once it has succeeded, the one before it has happened or never will.
+// Extend is [Storage.Extend] under the session's identity; it fills req.Call. If the outcome stays unknown,
+// the error is an *[UnknownError]. That Extend may still happen later, and would replace what a later one has
+// written. An Extend of the same single lease whose req.Call is that of the error comes after it: once it has
+// succeeded, the one before it has happened or never will.
 func (s *Session) Extend(ctx context.Context, req ExtendRequest) (Extended, error) {
 	var extended Extended
 	call, err := s.do(ctx, req.Call, func(ctx context.Context, call Call) (err error) {
@@ -154,8 +154,8 @@ func (s *Session) Configure(ctx context.Context, queue string, settings Settings
 	return err
 }
 
-// Now returns the storage's time, computed from the last answer that told it. It asks the
-// storage only where no answer has told the time yet.
+// Now returns the storage's time, computed from the last answer that held it. It asks the
+// storage only if no answer has held the time yet.
 func (s *Session) Now(ctx context.Context) (time.Time, error) {
 	s.mu.Lock()
 	synced, base := s.synced, s.base
@@ -196,7 +196,7 @@ func (s *Session) do(ctx context.Context, after Call, send func(context.Context,
 	ctx = bounded //nolint:contextcheck // it is the caller's, with a bound
 	for fresh := false; ; fresh = true {
 		ln := &lane{after.Lane, after.Seq}
-		err := s.repeat(ctx, func() (err error) { // take may have to ask for the time
+		err := s.repeat(ctx, func() (err error) { // take may have to ask the storage for its time
 			if fresh || after.IsZero() { // once a lane has expired, no call on it happens
 				ln, err = s.take(ctx, fresh)
 			}
@@ -228,9 +228,9 @@ func (s *Session) do(ctx context.Context, after Call, send func(context.Context,
 }
 
 // doubting wraps send so that an unknown outcome stays unknown: once a try of the call may have
-// happened, the refusal of a later try says only that this later try did nothing. doubt says that
-// a try may have happened before the first send. An error that depends only on the call, or that
-// the lane remembers, stays definite.
+// happened, the refusal of a later try means only that this later try did nothing. doubt means
+// that a try may have happened before the first send. An error that depends only on the call, or
+// that the lane remembers, stays definite.
 func doubting(doubt bool, send func() error) func() error {
 	return func() error {
 		err := send()
@@ -249,7 +249,7 @@ func doubting(doubt bool, send func() error) func() error {
 }
 
 // unsent is the error of a call that was never sent, because the session could not learn the
-// storage's time. Even where the outcome of that question is unknown, the call did not happen.
+// storage's time. Even if the outcome of that question is unknown, the call did not happen.
 type unsent struct{ error }
 
 // Is reports an ErrUnknown as ErrUnavailable, since the call did not happen.
@@ -260,7 +260,7 @@ func (e unsent) Is(target error) bool {
 	return target != ErrUnknown && errors.Is(e.error, target)
 }
 
-// As looks for target in the storage's error.
+// As finds target in the storage's error.
 func (e unsent) As(target any) bool { return errors.As(e.error, target) }
 
 // repeat calls send until the outcome is known, ctx ends or leaves no time for another try, the

@@ -16,8 +16,8 @@ const (
 	Pending   State = "pending"   // claimed, under a lease
 	Scheduled State = "scheduled" // enqueued for later, or snoozed
 	Retry     State = "retry"     // failed, until its next attempt
-	Completed State = "completed" // kept for as long as its Keep says
-	Cancelled State = "cancelled" // kept for as long as its Keep says
+	Completed State = "completed" // kept for as long as its Keep decides
+	Cancelled State = "cancelled" // kept for as long as its Keep decides
 	Dead      State = "dead"      // out of retries or refused
 	Cursors   State = "cursor"
 )
@@ -123,7 +123,7 @@ func RecoveredState(cancelAsked, started bool, crashes, crashLimit int) (to Stat
 func Suspect(crashes, crashLimit int) bool { return crashes > 0 && crashes == crashLimit-1 }
 
 // PassedOver returns the Task.PassedOver of a waiting task that was not declined. startOnly
-// says that its lease expired while it was only claimed ahead.
+// means that its lease expired while it was only claimed ahead.
 func PassedOver(crashes, crashLimit int, startOnly bool) string {
 	switch {
 	case Suspect(crashes, crashLimit):

@@ -15,36 +15,35 @@ import (
 // *[InvalidError] (bad input, found before any I/O), [ErrFull], [ErrUnavailable],
 // [ErrClosed] and the errors that the methods name.
 type Storage interface {
-	// Apply carries out each Tx whole or not at all. Txs are independent of each
-	// other and happen in order where they concern one queue. The result has one
-	// element per Tx; a Tx that was refused has Applied.Err and changed nothing: a
-	// *[DependencyError], an [ErrSpan], or the storage's error where a queue that it
-	// names is damaged.
+	// Apply carries out each Tx whole or not at all. Txs are independent of each other and
+	// happen in order if they concern one queue. The result has one element per Tx; a Tx
+	// that was refused has Applied.Err and changed nothing: a *[DependencyError], an
+	// [ErrSpan], or the storage's error if a queue that it names is damaged.
 	Apply(ctx context.Context, call Call, txs ...Tx) ([]Applied, error)
 
 	// Claim maintains the queues named, then moves tasks from waiting to pending
-	// under a lease. It never blocks. That there are no tasks is not an error. Claim
-	// passes over a damaged queue: Describe and Stats.Damaged tell of it.
+	// under a lease. It never blocks. That there are no tasks is not an error. Claim passes
+	// over a damaged queue: Describe and Stats.Damaged report it.
 	Claim(ctx context.Context, req ClaimRequest) (Claimed, error)
 
 	// Extend is a runner's heartbeat: it extends leases, marks tasks started,
-	// writes progress and checkpoints under the leases, and says which leases are
-	// lost and which cancels were asked. It charges no crash and changes no version.
-	// Extended.Locked names the leases that could not be extended now; where such an
-	// extension carries progress or a checkpoint, the call fails instead.
+	// writes progress and checkpoints under the leases, and returns which leases are lost
+	// and which cancels were asked. It charges no crash and changes no version.
+	// Extended.Locked names the leases that could not be extended now; if such an extension
+	// carries progress or a checkpoint, the call fails instead.
 	Extend(ctx context.Context, req ExtendRequest) (Extended, error)
 
 	// Wait returns nil when there may be new work, an earlier due moment, a
-	// cancel or changed settings in one of the queues since the Claim that gave
-	// req.Since; nothing is lost between that Claim and this Wait. Where several
-	// callers wait, new work may wake one of them: see the rules of wait. Wait is a
-	// hint: it may return early, and where a wake-up was lost it may not return at
-	// all, so callers bound it by ctx, whose error it then returns.
+	// cancel or changed settings in one of the queues since the Claim that returned
+	// req.Since; nothing is lost between that Claim and this Wait. If several callers wait,
+	// new work may wake one of them: see the rules of wait. Wait is a hint: it may return
+	// early, and if a wake-up was lost it may not return at all, so callers bound it by ctx,
+	// whose error it then returns.
 	Wait(ctx context.Context, req WaitRequest) error
 
 	// Task reads one task with its history, stack, result, progress and
-	// checkpoint, but never a token. It returns [ErrNotFound] where there is no such
-	// task, [ErrDamaged] where its record cannot be read.
+	// checkpoint, but never a token. It returns [ErrNotFound] if there is no such task,
+	// [ErrDamaged] if its record cannot be read.
 	Task(ctx context.Context, ref Ref) (Task, error)
 
 	// Tasks lists tasks of one queue and state, a page at a time: a best-effort
@@ -68,11 +67,11 @@ type Storage interface {
 
 	// Configure changes those settings of a queue that settings names, and leaves the
 	// others as they are. With Settings.Remove it removes the queue and its totals, or
-	// returns [ErrNotEmpty] where the queue still holds a record.
+	// returns [ErrNotEmpty] if the queue still holds a record.
 	Configure(ctx context.Context, call Call, queue string, settings Settings) error
 
-	// Describe tells the storage's name and time, what an acknowledgement is
-	// worth, and anything that an operator should be warned of.
+	// Describe returns the storage's name and time, the worth of an acknowledgement, and
+	// anything of which an operator should be warned.
 	Describe(ctx context.Context) (Description, error)
 
 	// Close frees what Open acquired. Calls under way may fail with an
@@ -107,7 +106,7 @@ type Joined interface {
 	Reader
 }
 
-// Spanner is the optional ability to say which queues can share a Tx. A storage
+// Spanner is the optional ability to report which queues can share a Tx. A storage
 // without it can put any queues of one Tx into one step. Claim, Extend and Apply also take
 // queues that cannot share a Tx, and answer once all parts of the storage have answered: a
 // caller that must not let one silent part hold up the others makes a call for each part,
@@ -149,11 +148,11 @@ func RunnerIDs(ctx context.Context, s Storage) ([]string, error) {
 }
 
 // Located is the optional ability of a Storage, and of an Applier that writes within an application's
-// transaction, to say where it keeps its tasks.
+// transaction, to name the place where it keeps its tasks.
 type Located interface {
 	// Location names that place in words for people: "postgres database shop, schema midge". Two values
-	// that keep the same tasks have the same location. It is "" where the place is not known, and never
-	// shows credentials.
+	// that keep the same tasks have the same location. It is "" if the place is not known, and never
+	// holds credentials.
 	Location() string
 }
 
@@ -172,26 +171,27 @@ func CheckLocation(s Storage, a Applier) error {
 	return nil
 }
 
-// Description is what [Storage.Describe] tells.
+// Description is the result of [Storage.Describe].
 type Description struct {
 	// Storage is the kind and version, such as "redis 7.0.15".
 	Storage string
 	// Now is the storage's time.
 	Now time.Time
-	// Durability says in one sentence what an acknowledged task survives.
+	// Durability names in one sentence what an acknowledged task survives.
 	Durability string
 	// Limits are the limits that the storage was opened with, defaults filled.
 	Limits Limits
-	// Full says in one sentence why the storage refuses writes because it is full, "" where it does
-	// not. A storage knows it by a property of its server, by the last write that it refused, or by a
-	// small write of its own, at most once a minute, that leaves nothing behind.
+	// Full is one sentence about why the storage is full and refuses writes, "" if it does not. A
+	// storage knows it by a property of its server, by the last write that it refused, or by a small
+	// write of its own, at most once a minute, that leaves nothing behind.
 	Full string
-	// FullSince is since when, zero where Full is "". It is not before this handle first learned of it.
+	// FullSince is since when the storage is full, zero if Full is "". It is not before this handle first
+	// learned of it.
 	FullSince time.Time
-	// ReadOnly says in one sentence why the storage can only be read, as where its user may not write,
-	// "" where it can be written. Warnings has the sentence too.
+	// ReadOnly is one sentence about why the storage can only be read, for example because its user
+	// may not write, "" if it can be written. Warnings has the sentence too.
 	ReadOnly string
-	// Warnings are for the operator's log: what is unsafe, unknown or damaged.
+	// Warnings are for the operator's log: they name what is unsafe, unknown or damaged.
 	Warnings []string
 }
 
@@ -214,13 +214,14 @@ type Settings struct {
 	Remove bool
 }
 
-// Makes reports whether the change makes a queue that does not exist. Other changes do nothing then.
+// Makes reports whether the change makes a queue that does not exist. Any other change does nothing to such a
+// queue.
 func (s *Settings) Makes() bool {
 	return s.Create || s.Pause != nil && s.Pause.On || s.Limit != nil && s.Limit.On ||
 		s.Declared != nil && !s.Declared.Limit.IsZero()
 }
 
-// Pause says whether a queue is paused. The zero Pause resumes the queue.
+// Pause decides whether a queue is paused. The zero Pause resumes the queue.
 type Pause struct {
 	// On stops claims from the queue. Enqueueing, settling, schedules and maintenance
 	// go on.
@@ -241,12 +242,12 @@ type Stats struct { //nolint:recvcheck // SetSize and Add write, all else reads 
 	// Damaged counts records that could not be read and were set apart, and records that have
 	// lost their place in the queue.
 	Damaged int64
-	// Oldest is the age of the oldest waiting task that was not declined, 0 where there is none:
+	// Oldest is the age of the oldest waiting task that was not declined, 0 if there is none:
 	// see "Age of waiting tasks". It grows while the queue is paused, too.
 	Oldest time.Duration
 	Totals Totals
-	// Paused says that the queue is paused, and PausedUntil when the pause ends; a zero
-	// PausedUntil means when it is resumed.
+	// Paused means that the queue is paused, and PausedUntil is when the pause ends; a zero
+	// PausedUntil means that it ends when the queue is resumed.
 	Paused      bool
 	PausedUntil time.Time
 	// Rests is when the rest ends that a throttled task without a partition began for all tasks without one,
@@ -262,12 +263,12 @@ type KindSize struct {
 	Tasks int64
 }
 
-// Live is the number of tasks that have not ended.
+// Live returns the number of tasks that have not ended.
 func (s Stats) Live() int64 { return s.Size(liveStates...) }
 
 var liveStates = StatesWhere(State.Live)
 
-// Size is the number of tasks, or cursors, in a state or in several.
+// Size returns the number of tasks, or cursors, in a state or in several.
 func (s Stats) Size(states ...State) (n int64) {
 	for _, state := range states {
 		if size := s.size(state); size != nil {
@@ -340,17 +341,17 @@ type TasksQuery struct {
 	Queue string
 	State State
 	// Partition asks for the waiting tasks in the line of one partition, in the order of that line. With any
-	// other state it gives an *[InvalidError]. Declined tasks stand in the line of their kind.
+	// other state it leads to an *[InvalidError]. Declined tasks stand in the line of their kind.
 	Partition string
 	// After is the Next of the page before, "" for the first page. It is a place
-	// in the state's order, not a count: where tasks leave the state meanwhile, the
+	// in the state's order, not a count: if tasks leave the state meanwhile, the
 	// next page neither skips nor repeats the tasks that stay. It has 3*[MaxName] bytes at most.
 	After string
 	// Limit is the page's size: 1 to 200, 0 means 50.
 	Limit int
 	// Newest reverses the order of an ended state: the dead task that died last comes first, and the
 	// completed or cancelled task that expires last. After is then the Next of a page that was asked
-	// for with the same Newest. With any other state Newest gives an *[InvalidError].
+	// for with the same Newest. With any other state Newest leads to an *[InvalidError].
 	Newest bool
 }
 

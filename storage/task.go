@@ -40,9 +40,9 @@ func (r Ref) String() string {
 }
 
 // Task is one enqueued job, or a cursor. Durations and times are rounded down to
-// whole microseconds. A storage neither keeps nor changes the slices and maps
-// given to it, except that a call whose outcome is unknown may go on reading them for
-// a while. The slices and maps that it returns belong to the caller.
+// whole microseconds. A storage neither keeps nor changes the slices and maps passed to
+// it, except that a call whose outcome is unknown may go on reading them for a while. The
+// slices and maps that it returns belong to the caller.
 type Task struct {
 	Ref
 
@@ -55,9 +55,9 @@ type Task struct {
 
 	State   State
 	Version int64
-	// Existing says that a task with the same id or unique key was there already, so that an
-	// enqueue enqueued nothing. Only midge's client sets it. It fills Ref, Kind, State and
-	// Version of the existing task, and no other fields.
+	// Existing means that a task with the same id or unique key was there already, so that
+	// an enqueue enqueued nothing. Only midge's client sets it. It fills Ref, Kind, State
+	// and Version of the existing task, and no other fields.
 	Existing bool
 	Cost     Cost // how much of the rate of its queue a start uses up
 	Priority int  // -9 to 9, higher first
@@ -81,23 +81,23 @@ type Task struct {
 	Ended   time.Time // completed, cancelled, dead: when it ended
 	Expires time.Time // completed, cancelled, dead: when its record may go
 
-	// PassedOver says why Claims may pass over the task while it waits, one of the
-	// PassedOver constants, or "".
+	// PassedOver is why Claims may pass over the task while it waits, one of the PassedOver
+	// constants, or "".
 	PassedOver string
-	// Declined is when the task joined the line of its kind, zero where every Claim may
-	// take it.
+	// Declined is when the task joined the line of its kind, zero if every Claim may take
+	// it.
 	Declined time.Time
 
 	// While it is pending:
-	Runner      string    // the runner that holds the lease; RunnerHost tells where it runs
+	Runner      string    // the runner that holds the lease; RunnerHost returns where it runs
 	Claimed     time.Time // when it was claimed
 	LeaseUntil  time.Time // when it expires
 	Started     bool      // false while it is only claimed ahead
 	CancelAsked bool      // a cancel waits for the attempt to end
 
-	// Reason says in a word why the task is dead, as one of the Reason constants or the text
-	// of Settle.Reason, or why it was snoozed. It lasts until the next settle, recovery
-	// or requeue: see CurrentReason.
+	// Reason is in a word why the task is dead, as one of the Reason constants or the text
+	// of Settle.Reason, or why it was snoozed. It lasts until the next settle, recovery or
+	// requeue: see CurrentReason.
 	Reason string
 	// Attempts is the history, oldest first, at most MaxAttempts.
 	Attempts []Attempt
@@ -112,7 +112,7 @@ type Task struct {
 	Checkpoint []byte
 }
 
-// CurrentReason is Reason if it still holds, else "". The reason of a snooze is past once the task is
+// CurrentReason returns Reason if it still holds, else "". The reason of a snooze is past once the task is
 // due: it does not hold of a task that waits, runs, or has ended. A waiting task stays undecodable until a
 // runner has tried it again.
 func (t Task) CurrentReason() string {
@@ -122,8 +122,8 @@ func (t Task) CurrentReason() string {
 	return ""
 }
 
-// StartedAt is when the running task was claimed, zero where the task does not run. A task that was
-// claimed ahead started later than that.
+// StartedAt returns when the running task was claimed, zero if the task does not run. A task that
+// was claimed ahead started later than that.
 func (t Task) StartedAt() time.Time {
 	if t.State != Pending || !t.Started {
 		return time.Time{}
@@ -131,8 +131,8 @@ func (t Task) StartedAt() time.Time {
 	return t.Claimed
 }
 
-// Success is the attempt that completed the task. ok is false if the task has not completed, or was
-// completed by a version of midge that did not keep the attempt.
+// Success returns the attempt that completed the task. ok is false if the task has not completed,
+// or was completed by a version of midge that did not keep the attempt.
 func (t Task) Success() (a Attempt, ok bool) {
 	if n := len(t.Attempts); t.State == Completed && n > 0 && t.Attempts[n-1].Outcome == AttemptSucceeded {
 		return t.Attempts[n-1], true
@@ -140,14 +140,14 @@ func (t Task) Success() (a Attempt, ok bool) {
 	return Attempt{}, false
 }
 
-// Deadline is the moment after which no runner starts the task, zero for none.
+// Deadline returns the moment after which no runner starts the task, zero for none.
 func (t Task) Deadline() time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, t.Headers[DeadlineHeader]) // zero where there is none
 	return at
 }
 
-// LastError is the error of the last attempt that has one, at most [MaxAttemptError] bytes, "" where no
-// attempt has one.
+// LastError returns the error of the last attempt that has one, at most [MaxAttemptError] bytes, "" if
+// no attempt has one.
 func (t Task) LastError() string {
 	for _, a := range slices.Backward(t.Attempts) {
 		if a.Error != "" {
@@ -157,8 +157,8 @@ func (t Task) LastError() string {
 	return ""
 }
 
-// Tick is the moment of the tick that made the task, or of the run of its schedule by hand; zero
-// where no schedule made it.
+// Tick returns the moment of the tick that made the task, or of the run of its schedule by hand;
+// zero if no schedule made it.
 func (t Task) Tick() time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, t.Headers[TickHeader]) // zero where there is none
 	return at
@@ -195,10 +195,10 @@ const (
 	// From then on a Claim takes it only among the tasks that are started at once, and
 	// never ahead.
 	PassedOverStartOnly = "start-only"
-	// PassedOverSuspect: the next crash makes the task dead. A Claim takes it only where
+	// PassedOverSuspect: the next crash makes the task dead. A Claim takes it only if
 	// ClaimRequest.Suspect is set, among the tasks that are started at once.
 	PassedOverSuspect = "suspect"
-	// PassedOverKind: a runner declined the task, so that a Claim takes it only where
+	// PassedOverKind: a runner declined the task, so that a Claim takes it only if
 	// ClaimRequest.Kinds names its kind or is empty. Such a task may be start-only or a
 	// suspect too.
 	PassedOverKind = "kind"
@@ -210,14 +210,14 @@ type Attempt struct {
 	At      time.Time // when it ended
 	Version int64     // the claim's version; 0 of a requeue
 	Claimed time.Time `json:",omitzero"` // when the claim was made; zero of a requeue
-	Runner  string    // "" of a requeue; RunnerHost tells where it ran
+	Runner  string    // "" of a requeue; RunnerHost returns where it ran
 	// Outcome is how it ended, one of the Attempt constants.
 	Outcome string
 	// Error is the text, at most MaxAttemptError bytes.
 	Error string
 }
 
-// Took is how long the attempt took from its claim to its end, 0 of a requeue.
+// Took returns how long the attempt took from its claim to its end, 0 for a requeue.
 func (a Attempt) Took() time.Duration {
 	if a.Claimed.IsZero() {
 		return 0
@@ -244,7 +244,7 @@ const (
 	AttemptRequeued  = "requeued"   // the task was brought back after its end
 )
 
-// Why a task is dead, where the storage decided so.
+// Why a task is dead, if the storage decided so.
 const (
 	ReasonRetries = "out of retries"
 	ReasonCrashes = "crash loop"
@@ -254,8 +254,8 @@ const (
 // ReasonUndecodable begins the reason of a task whose parameters a runner could not decode.
 const ReasonUndecodable = "undecodable payload"
 
-// Undecodable reports whether the reason of a task says that a runner could not decode its parameters when it
-// last tried.
+// Undecodable reports whether the reason of a task means that a runner could not decode its parameters when
+// it last tried.
 func Undecodable(reason string) bool { return strings.HasPrefix(reason, ReasonUndecodable) }
 
 // ReasonSleeps begins the reason of a task whose job sleeps between two steps. The moment at which the
@@ -265,7 +265,7 @@ const ReasonSleeps = "sleeps until"
 // Sleeps reports whether a reason is that of a task whose job sleeps. A requeue does not end a sleep.
 func Sleeps(reason string) bool { return strings.HasPrefix(reason, ReasonSleeps) }
 
-// Keep says for how long a task is kept after it completed or was cancelled. With the zero
+// Keep is how long a task is kept after it completed or was cancelled. With the zero
 // Keep the task is gone at once, unless it completed with a result: then it is kept for
 // DefaultResultKeep.
 type Keep struct {
@@ -273,17 +273,17 @@ type Keep struct {
 	// least MinSpan.
 	For time.Duration
 	// UntilRead makes the reader of a completed task's result delete the task. An unread
-	// task is kept for For, or for DefaultUnreadKeep where For is 0.
+	// task is kept for For, or for DefaultUnreadKeep if For is 0.
 	UntilRead bool
 }
 
-// How long results are kept when Keep does not say.
+// How long results are kept if Keep sets no time.
 const (
 	DefaultResultKeep = time.Hour
 	DefaultUnreadKeep = 7 * 24 * time.Hour
 )
 
-// Of returns how long to keep a task that ends in state; result says whether it has a result.
+// Of returns how long to keep a task that ends in state; result is whether it has a result.
 func (k Keep) Of(state State, result bool) time.Duration {
 	switch {
 	case k.For > 0:
@@ -296,7 +296,7 @@ func (k Keep) Of(state State, result bool) time.Duration {
 	return 0
 }
 
-// UniqueMode says how long a unique key is held.
+// UniqueMode decides how long a unique key is held.
 type UniqueMode string
 
 // The modes of a unique key. The zero mode holds no key.
@@ -306,7 +306,7 @@ const (
 )
 
 // Unique keeps an insert out while another task of the queue holds the same key:
-// Insert.OnConflict says how. [UniqueKey] makes keys.
+// Insert.OnConflict decides how. [UniqueKey] makes keys.
 type Unique struct {
 	Key  string // as a hash of parameters it confirms guesses of them, so it is shown to nobody
 	Mode UniqueMode

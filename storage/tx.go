@@ -84,7 +84,7 @@ type Insert struct {
 	Cursor *Cursor
 }
 
-// Conflict says what happens to an insert whose unique key is taken.
+// Conflict decides what happens to an insert whose unique key is taken.
 type Conflict string
 
 // The values of a Conflict. The zero Conflict is Refuse.
@@ -113,8 +113,8 @@ type Settle struct {
 	// claimed. If the task has none, all tasks of the queue without a partition rest.
 	Delay  time.Duration
 	Reason string // of Bury and Snooze: a word or two, for Task.Reason
-	// As says how the attempt ended, for Attempt.Outcome: with Fail, Bury and Cancel it is one
-	// of the constants from AttemptFailed to AttemptCancelled. "" means AttemptFailed with Fail,
+	// As is how the attempt ended, for Attempt.Outcome: with Fail, Bury and Cancel it is one of
+	// the constants from AttemptFailed to AttemptCancelled. "" means AttemptFailed with Fail,
 	// AttemptDiscarded with Bury, and AttemptCancelled with Cancel.
 	As     string
 	Error  string // of Fail, Bury, Cancel
@@ -125,16 +125,17 @@ type Settle struct {
 // Applied is what one Tx did.
 type Applied struct {
 	// Inserted, Changed and Settled have one element per Insert, Change and
-	// Settle, in order; they are nil where Err is set.
+	// Settle, in order; they are nil if Err is set.
 	Inserted []Placed
 	Changed  []Placed
 	Settled  []Placed
-	// Err is nil, or says why the Tx was refused and changed nothing: a *DependencyError,
-	// an ErrSpan, or the storage's error where a queue that the Tx names is damaged.
+	// Err is nil, or the reason why the Tx was refused and changed nothing: a
+	// *DependencyError, an ErrSpan, or the storage's error if a queue that the Tx names is
+	// damaged.
 	Err error
 }
 
-// Placed says where a step left a task.
+// Placed is a task as a step left it: its ref, version and state.
 type Placed struct {
 	Ref     Ref
 	Version int64
@@ -144,14 +145,14 @@ type Placed struct {
 	State State
 	// Existing is set on an insert that found the same task there, or was skipped because
 	// another task holds its unique key. Ref, Version and State are then of the task that
-	// is there after the step, Version and State zero where its record is gone.
+	// is there after the step, Version and State zero if its record is gone.
 	Existing bool
 	// Created is set on an insert that made a task while the mark was a second or more ahead of
-	// the clock, so that Version does not tell Task.Created. It is zero elsewhere.
+	// the clock, so that Version is not the moment of Task.Created. It is zero otherwise.
 	Created time.Time `json:",omitzero"`
 }
 
-// CreatedAt is the Task.Created of a task that an insert made: Created, or else the moment of Version.
+// CreatedAt returns the Task.Created of a task that an insert made: Created, or else the moment of Version.
 func (p Placed) CreatedAt() time.Time {
 	if p.Created.IsZero() {
 		return time.UnixMicro(p.Version).UTC()

@@ -38,7 +38,7 @@ const (
 	MaxTroubles     = 100                        // kinds of RunnerInfo.Undecodable
 	MaxPartition    = 128                        // bytes of the key of a partition
 	MaxRest         = 100                        // partitions that a Claim wakes from their rest, in a queue
-	MaxTurns        = 1000                       // partitions of a queue at which a Claim looks
+	MaxTurns        = 1000                       // partitions of a queue that a Claim examines
 )
 
 // NoLimit is the value of a limit that bounds nothing: see Limits.DeadMax.
@@ -46,18 +46,18 @@ const NoLimit = -1
 
 // NoTimeout is the Insert.Timeout and Task.Timeout of a task whose attempts may take any time, whatever
 // the timeout of their runner. It is the longest duration, so that a program which does not know of it
-// gives such a task a hundred years.
+// allows such a task a hundred years.
 const NoTimeout = MaxDelay
 
-// Limits are the limits that an application sets in a storage's Config. The zero value
-// works.
+// Limits are the limits that an application sets in a storage's Config. A field that is
+// zero means its default.
 type Limits struct {
 	// MaxPayload bounds payload, result, progress and checkpoint, in bytes:
 	// default 1 MiB, at most 16 MiB.
 	MaxPayload int
 	// DeadFor is how long dead tasks are kept: default 90 days.
 	DeadFor time.Duration
-	// DeadMax is how many dead tasks a queue keeps: default 10,000. Where a queue has more, the
+	// DeadMax is how many dead tasks a queue keeps: default 10,000. If a queue has more, the
 	// storage deletes the oldest, and counts them in Totals.Evicted. With NoLimit a queue keeps
 	// all its dead tasks for DeadFor.
 	DeadMax int
@@ -84,7 +84,7 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// Check gives an *InvalidError where a limit is out of range.
+// Check returns an *InvalidError if a limit is out of range.
 func (l Limits) Check() error {
 	switch {
 	case l.MaxPayload < 0 || l.MaxPayload > MaxPayloadCap:
@@ -114,8 +114,9 @@ func Invalid(what string, got any, want string, args ...any) *InvalidError {
 	}
 }
 
-// CheckName gives an *InvalidError unless name matches
-// ^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$. what says what has the name, such as "kind".
+// CheckName returns an *InvalidError unless name matches
+// ^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$. what is the thing that has the name, such as
+// "kind".
 func CheckName(what, name string) error {
 	if !isName(name) {
 		return Invalid(what, name, wantName, MaxName)
@@ -133,8 +134,8 @@ func isName(name string) bool {
 	return ok
 }
 
-// nameByte says for each byte whether a name may have it: 0 nowhere, 1 anywhere, 2 anywhere but at the
-// beginning.
+// nameByte holds for each byte whether a name may have it: 0 nowhere, 1 anywhere, 2 anywhere but at
+// the beginning.
 var nameByte = func() (in [256]byte) {
 	for c := range in {
 		switch c := byte(c); {
@@ -170,7 +171,7 @@ func RecordKind(kind string) bool { return kind == LoadKind || kind == ImportKin
 // Reserved reports whether a queue is midge's own.
 func Reserved(queue string) bool { return strings.HasPrefix(queue, ReservedQueues) }
 
-// CheckRef gives an *InvalidError unless both names of ref satisfy CheckName.
+// CheckRef returns an *InvalidError unless both names of ref satisfy CheckName.
 func CheckRef(ref Ref) error {
 	if err := CheckName("queue name", ref.Queue); err != nil {
 		return err
@@ -188,7 +189,7 @@ func CleanText(s string, limit int) string {
 }
 
 // AttemptTexts returns two texts for the error and the stack of an attempt: kept is the error that the
-// history keeps, and full is for Task.Stack. Where the error does not fit into the history, full is the
+// history keeps, and full is for Task.Stack. If the error does not fit into the history, full is the
 // whole error followed by the stack, else only the stack.
 func AttemptTexts(text, stack string) (kept, full string) {
 	kept, full = CleanText(text, MaxAttemptError), CleanText(stack, MaxText)
@@ -280,7 +281,7 @@ func checkTime(what string, t time.Time) error {
 	return nil
 }
 
-// checkText checks texts that a storage keeps as they are given.
+// checkText checks texts that a storage keeps unchanged.
 func checkText(what, text string) error {
 	if !isText(text) {
 		return Invalid(what, text, wantText)

@@ -78,7 +78,7 @@ func (v told) text() string {
 	}
 }
 
-// waits says why nobody has taken a waiting task.
+// waits returns why nobody has taken a waiting task.
 func (v told) waits() string {
 	switch v.Cause {
 	case CauseNoRunner:
@@ -120,7 +120,7 @@ func (v told) waits() string {
 	}
 }
 
-// spent says that a rate does not admit the task yet.
+// spent returns the text for a rate that does not admit the task yet.
 func (v told) spent(what string, r Rate) string {
 	of := ""
 	if n := v.Cost.N(); n > 1 {
@@ -138,7 +138,7 @@ func (v told) partition() string {
 	return "partition " + v.Partition + " of " + v.Ref.Queue
 }
 
-// runsOn says that a job ignores the end of its context, "" where it does not.
+// runsOn returns the text for a job that ignores the end of its context, "" if it does not.
 func (v told) runsOn() string {
 	if v.Unstopped.IsZero() {
 		return ""
@@ -150,7 +150,7 @@ func (v told) runsOn() string {
 // busyQueues is how many queues a verdict names whose tasks take all slots.
 const busyQueues = 3
 
-// busy says of which queues the tasks are that take all slots.
+// busy names the queues whose tasks take all slots.
 func (v told) busy() string {
 	var parts []string
 	for _, q := range v.Busy[:min(busyQueues, len(v.Busy))] {
@@ -188,7 +188,7 @@ func (v told) ended() string {
 	return text
 }
 
-// after says whether a failure or a snooze has put off a task that is due later.
+// after names the failure or the snooze that has put off a task that is due later, "" if neither has.
 func (v Verdict) after() string {
 	switch {
 	case v.State == Retry:
@@ -233,7 +233,7 @@ func (v told) position() string {
 	return text + v.inTurn()
 }
 
-// inPartition says how many tasks of its partition wait before the task.
+// inPartition returns how many tasks of its partition wait before the task.
 func (v told) inPartition() string {
 	of := "of its partition " + v.Partition
 	switch n := v.Position - 1; {
@@ -248,7 +248,7 @@ func (v told) inPartition() string {
 	}
 }
 
-// inTurn says with how many others the line of the task takes turns, "" if with none.
+// inTurn returns with how many others the line of the task takes turns, "" if with none.
 func (v told) inTurn() string {
 	others := v.Turns - 1
 	switch {
@@ -276,7 +276,7 @@ func (v Verdict) runner() string {
 
 func (v told) in(at time.Time) string { return v.duration(max(at.Sub(v.Now), 0)) }
 
-// ago says how long ago a moment was, after the given words. It is "" for the zero moment.
+// ago returns how long ago a moment was, after the words. It is "" for the zero moment.
 func (v told) ago(words string, at time.Time) string {
 	if at.IsZero() {
 		return ""

@@ -10,17 +10,17 @@ import (
 // Cause is the reason why a task stands where it does.
 type Cause string
 
-// The causes, in the order in which [Why] looks for them. Why returns the first that holds.
+// The causes, in the order in which [Why] checks them. Why returns the first that holds.
 const (
-	// CauseEnded: the task has completed, was cancelled or is dead. Since says when, Reason why it is dead,
-	// and Error is the error of its last attempt that has one.
+	// CauseEnded: the task has completed, was cancelled or is dead. Since is when, Reason is why it is
+	// dead, and Error is the error of its last attempt that has one.
 	CauseEnded Cause = "ended"
 	// CauseRunning: Runner has run the task since Since, under a lease that ends at Until.
 	CauseRunning Cause = "running"
 	// CauseAhead: Runner has claimed the task ahead, and starts it once one of its slots is free.
 	CauseAhead Cause = "claimed ahead"
 	// CauseLeaseExpired: the lease of Runner ended at Until. The next claim from the queue brings the task
-	// back. RunnerGone says that the runner's heartbeat has expired too.
+	// back. RunnerGone means that the runner's heartbeat has expired too.
 	CauseLeaseExpired Cause = "lease expired"
 	// CauseCancelAsked: Runner is asked to stop the task. The task ends as cancelled when Runner stops it, or
 	// after the lease ends at Until.
@@ -43,7 +43,7 @@ const (
 	CauseDue Cause = "due later"
 	// CauseNoRunner: no live runner serves the queue.
 	CauseNoRunner Cause = "no runner"
-	// CauseUnknownKind: live runners serve the queue, and none knows the kind of the task. Until, where it is
+	// CauseUnknownKind: live runners serve the queue, and none knows the kind of the task. Until, if it is
 	// set, is when the task dies.
 	CauseUnknownKind Cause = "unknown kind"
 	// CauseGated: the gates of the runners that know the kind keep the queue closed.
@@ -59,8 +59,8 @@ const (
 	// CausePartitionRate: the Rate of the limit of partitions admits a start of Cost at Until. That is the cost
 	// of the task, or of a task that stands before it in its line and holds it back.
 	CausePartitionRate Cause = "partition rate spent"
-	// CauseBusy: all slots that the runners which know the kind have for the queue are taken. Position says
-	// where the task stands.
+	// CauseBusy: all slots that the runners which know the kind have for the queue are taken. Position is
+	// the place of the task in its line.
 	CauseBusy Cause = "every slot busy"
 	// CauseSuspect: the next crash makes the task dead, so that a runner starts it only while it runs no
 	// other suspect.
@@ -73,11 +73,11 @@ const (
 	// CauseTicks: the record is a schedule, which ticks next at Until, zero for never.
 	CauseTicks Cause = "ticks"
 	// CauseOrphaned: the record is a schedule that no live runner declares, so that nobody ticks it. If it is
-	// kept, CauseNoRunner or CauseUnknownKind says why nobody does.
+	// kept, CauseNoRunner or CauseUnknownKind is returned instead and names the reason.
 	CauseOrphaned Cause = "orphaned"
 )
 
-// Causes lists every cause, in the order in which Why looks for them.
+// Causes lists every cause, in the order in which Why checks them.
 func Causes() []Cause {
 	return []Cause{
 		CauseEnded, CauseRunning, CauseAhead, CauseLeaseExpired, CauseCancelAsked, CausePaused,
@@ -87,7 +87,7 @@ func Causes() []Cause {
 	}
 }
 
-// Verdict says why a task stands where it does.
+// Verdict is the answer of [Why]: why a task stands where it does.
 type Verdict struct {
 	Ref   Ref
 	Kind  string
@@ -100,25 +100,25 @@ type Verdict struct {
 	Now time.Time
 	// Since is when the task ended, or was started.
 	Since time.Time
-	// Until is when the cause ends by itself, zero where it does not, or where that is not known.
+	// Until is when the cause ends by itself, zero if it does not, or if that is not known.
 	Until time.Time
 	// Deadline is that of the task, zero for none.
 	Deadline time.Time
-	// Runner is the runner that holds the lease. It runs on Host in process PID, where its id or heartbeat
-	// tells them. RunnerGone says that its heartbeat has expired.
+	// Runner is the runner that holds the lease. It runs on Host in process PID, if its id or heartbeat
+	// names them. RunnerGone means that its heartbeat has expired.
 	Runner     string
 	Host       string
 	PID        int
 	RunnerGone bool
 	// Runners is how many live runners serve the queue, and Able how many of these know the kind.
 	Runners, Able int
-	// Slots is how many slots the able runners have for the queue, and Free how many of these are free. Where
-	// none is free, Busy says of which queues the runners run tasks, the queue with the most tasks first. It
-	// counts only the tasks in RunnerInfo.Running.
+	// Slots is how many slots the able runners have for the queue, and Free how many of these are free. If
+	// none is free, Busy names the queues of which the runners run tasks, the queue with the most tasks
+	// first. It counts only the tasks in RunnerInfo.Running.
 	Slots, Free int
 	Busy        []QueueSize
-	// Bounded says that an able runner has fewer slots for the queue than it has in all, because of its
-	// QueueConcurrency or a gate.
+	// Bounded means that an able runner has fewer slots for the queue than it has in all, because of
+	// its QueueConcurrency or a gate.
 	Bounded bool
 	// Limit is the limit of the queue that is in force, and Pending how many tasks count for its Concurrency.
 	// PartitionRunning is how many tasks count for that of the partition.
@@ -126,20 +126,20 @@ type Verdict struct {
 	Pending, PartitionRunning int64
 	// Cost is the cost for which the Rate of the queue, or that of the partition, was judged.
 	Cost Cost
-	// Unstopped is since when the running job has ignored the end of its context, zero where it has not. Only
+	// Unstopped is since when the running job has ignored the end of its context, zero if it has not. Only
 	// the end of its process stops such a job.
 	Unstopped time.Time
 	// Position is the place of the task in the order in which its line is claimed, from 1, and Of the number
-	// of tasks that wait there: the line of its partition, or that of all tasks without a partition. Where
+	// of tasks that wait there: the line of its partition, or that of all tasks without a partition. If
 	// Position is 0, at least PositionAtLeast tasks stand before the task, or the place is not known.
 	Position, Of    int64
 	PositionAtLeast int64
 	// Turns is how many lines take turns: the partitions with waiting tasks that are not paused and do not rest
 	// after a throttle, and the line of the tasks without a partition. It is 0 in a queue without partitions.
-	// MoreTurns says that Turns counts only the first hundred partitions, of more.
+	// MoreTurns means that there are more than a hundred partitions, of which Turns counts the first hundred.
 	Turns     int
 	MoreTurns bool
-	// ETA is about how long it takes until the task starts, 0 where that is not known: it needs an earlier
+	// ETA is about how long it takes until the task starts, 0 if that is not known: it needs an earlier
 	// sample, or a Rate of the queue or its partitions. It is not known if a Concurrency bounds the partition.
 	ETA time.Duration
 	// Retries, Snoozes and Reason are those of the task, and Error is its LastError, or what is wrong with a
@@ -162,11 +162,11 @@ const (
 	whyTurns = 100 // partitions of the queue
 )
 
-// Why says why a task, or a schedule, stands where it does: it returns the first cause that holds, in the
+// Why reports why a task, or a schedule, stands where it does: it returns the first cause that holds, in the
 // order of [Causes]. With earlier samples of the queue in before, the verdict on a waiting task has an ETA.
 // Why reads the task, the stats of its queue, the partitions, the runners and at most five pages of the
 // line, one after the other, so that a verdict on a task that moves meanwhile may mix two moments. Its errors
-// are those of the storage's methods: [ErrNotFound] where there is no such task.
+// are those of the storage's methods: [ErrNotFound] if there is no such task.
 func Why(ctx context.Context, store Storage, ref Ref, before ...Sample) (Verdict, error) {
 	t, err := store.Task(ctx, ref)
 	if err != nil {
@@ -523,7 +523,7 @@ func (w *whyWalk) place(ctx context.Context, store Storage) error {
 }
 
 // before reports whether a Claim of an able runner takes another waiting task before the task. passed
-// says that the listing has named the task already.
+// means that the listing has named the task already.
 func (w *whyWalk) before(t *Task, passed bool) bool {
 	of := &w.task
 	switch {
