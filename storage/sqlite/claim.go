@@ -15,7 +15,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 		return storage.Claimed{}, err
 	}
 	req.Lease = max(req.Lease, s.cfg.MinLease)
-	since := s.rings.since(&s.events, &req) // before the claim looks, so that no event is lost in between
+	since := s.rings.since(&s.events, &req) // before the claim reads, so that no event is lost in between
 	var answer storage.Claimed
 	// A power cut may lose a claim: its tasks wait again, and no process is left that runs them.
 	c := &call{Call: combine.Call{Identity: req.Call, Ops: min(req.Most(), claimOps)}}
@@ -88,7 +88,7 @@ func (w *work) loadWaiting(c *engine.Claim) {
 	}
 }
 
-// fencesOf gives the fences of the tasks that the claim of a token still holds, in the order in which
+// fencesOf returns the fences of the tasks that the claim of a token still holds, in the order in which
 // it took them.
 func (w *work) fencesOf(queues []*engine.Queue, token storage.Token) (fences []storage.Fence) {
 	const held = "SELECT " + columns + " FROM {p}tasks t WHERE t.line IN (?, ?) AND substr(t.lease, 1, ?) = ? " +
@@ -150,7 +150,7 @@ func (w *work) sweep() {
 	}
 }
 
-// hasTasks reports whether the table has tasks of a queue, whatever its counts say: they may be
+// hasTasks reports whether the table has tasks of a queue, whatever its counts are: they may be
 // damaged.
 func (w *work) hasTasks(q *queue) bool {
 	w.save()

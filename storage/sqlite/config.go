@@ -13,10 +13,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Config says how to open a storage. It names a file of the storage's own, by Path and Driver, or the
+// Config is the configuration of a storage. It names a file of the storage's own, by Path and Driver, or the
 // application's database, by DB.
 type Config struct {
-	// Path is the path of a file of the storage's own. Open makes the file where there is none, for its
+	// Path is the path of a file of the storage's own. Open makes the file if there is none, for its
 	// user alone, and migrates its tables.
 	Path string
 	// Driver is the name under which database/sql knows a driver for SQLite, which the application
@@ -26,8 +26,8 @@ type Config struct {
 	// connections for as long as it is open, and takes others for reads. If the database limits its
 	// connections, the limit must be at least 3. Close does not close the database.
 	DB *sql.DB
-	// Prefix begins the name of each table; default "midge_". Lower-case letters, digits and '_',
-	// at most 40.
+	// Prefix begins the name of each table; default "midge_". It has lower-case letters, digits
+	// and '_', at most 40.
 	Prefix string
 	// Relaxed makes commits wait for no fsync (synchronous=NORMAL): an acknowledged task survives its
 	// process, but a power cut may lose the tasks of the last moments. By default they survive a
@@ -36,13 +36,13 @@ type Config struct {
 	// NoCheckpoints leaves the checkpoints of the write-ahead log to other programs, such as
 	// Litestream. Without checkpoints the log grows without bound.
 	NoCheckpoints bool
-	// MinLease is the shortest lease that a claim or an extension gives; default 10 s, because a
+	// MinLease is the shortest lease that a claim or an extension sets; default 10 s, because a
 	// process that is frozen while it writes, or a transaction left open, keeps all others from
 	// extending their leases. A shorter one, of a second or more, is for a file with one process.
 	MinLease time.Duration
 	// Limits bounds payloads and the dead tasks that are kept; see storage.Limits for the defaults.
 	Limits storage.Limits
-	// Code gives the result code of SQLite in an error of the driver's, 0 for any other error. By
+	// Code returns the result code of SQLite in an error of the driver's, 0 for any other error. By
 	// default it is the result of the error's method Code() int, which errors of modernc.org/sqlite
 	// have.
 	Code func(error) int

@@ -40,7 +40,7 @@ func (s *Storage) Configure(
 	return wrap("configure "+queue, s.do(ctx, c))
 }
 
-// IsEmpty reports whether a queue has no records, whatever its counts say.
+// IsEmpty reports whether a queue has no records, whatever its counts are.
 func (w *work) IsEmpty(q *engine.Queue) bool { return q.IsEmpty() && !w.hasTasks(ours(q)) }
 
 // Configured writes the settings of a queue.

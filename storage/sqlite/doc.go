@@ -38,8 +38,8 @@
 // # Durability
 //
 // The file has a write-ahead log, and a commit waits for its fsync: an acknowledged task survives a
-// power cut. Config.Relaxed gives that up for speed. Only claims, and extensions of leases without
-// progress or a checkpoint, never wait for an fsync: where a power cut loses them, no process is left
+// power cut. Config.Relaxed trades that for speed. Only claims, and extensions of leases without
+// progress or a checkpoint, never wait for an fsync: if a power cut loses them, no process is left
 // that relies on them, and the log is written in order. Checkpoints are SQLite's own, PASSIVE ones of
 // 1,000 pages; Config.NoCheckpoints leaves them to other programs, such as Litestream. VACUUM INTO
 // makes a copy of the file while it is in use.
@@ -58,12 +58,12 @@
 //
 // The file must stay where it is while a process has it open. Once the file, its log (-wal) or the index
 // of its log (-shm) was moved, removed or replaced, each call is refused with a *FileError (Moved) that
-// says what to do: what such a process wrote would be lost with the file, or would overwrite what others
-// wrote. Close then leaves the file open until the process ends where the index was removed, because SQLite
-// would copy the log into the file with an index that is no longer right, and Open refuses the file in this
-// process. Open refuses a file with an index and no log, and an empty file with a log.
+// names the remedy: the writes of such a process would be lost with the file, or would overwrite the writes
+// of others. If the index was removed, Close then leaves the file open until the process ends, because
+// SQLite would copy the log into the file with an index that is no longer right, and Open refuses the file
+// in this process. Open refuses a file with an index and no log, and an empty file with a log.
 //
-// Where the file or its log was truncated, or a backup was written over it, calls are refused with a
+// If the file or its log was truncated, or a backup was written over it, calls are refused with a
 // *FileError (Broken), and Close leaves the file open too. A checkpoint that truncates the log does no harm.
 //
 // Open refuses a file in which a table or an index is missing, or has a malformed first or last page. It
@@ -73,7 +73,8 @@
 // task stops no other task, Stats.Damaged counts it, and Describe names it. A limit that cannot
 // be read counts as none, and in Stats.Damaged. A claim mends the row of a partition or a kind whose size or
 // place is wrong, or that is missing: at once if it finds no other partition, and else within a minute. It
-// mends what a partition keeps too: of what cannot be read only the tasks that run are counted again.
+// mends the other data of a partition too: of data that cannot be read, only the tasks that run are counted
+// again.
 //
 // # The application's transactions
 //
@@ -83,16 +84,16 @@
 //	file:shop.db?_txlock=immediate&_pragma=busy_timeout(20000)
 //
 // With _txlock=immediate a transaction begins as a writer; a transaction that began deferred fails
-// with a *DeferredError where another one wrote after it had read. With busy_timeout Begin waits up
-// to 20 seconds while another connection writes, such as the storage's own; without it Begin fails at
+// with a *DeferredError if another one wrote after it had read. With busy_timeout Begin waits up to
+// 20 seconds while another connection writes, such as the storage's own; without it Begin fails at
 // once with "database is locked".
 //
 // # Wake-ups
 //
 // Commits of this process wake those who wait at once. For commits of other processes, and of the
 // application's transactions, the storage watches the folder of the file, and compares numbers that
-// queues keep (rings, alerts) at most every 5 ms. Where the system reports no event, or reports it
-// late, the storage looks once a second.
+// queues keep (rings, alerts) at most every 5 ms. If the system reports no event, or reports it
+// late, the storage compares them once a second.
 //
 // # How it works
 //
@@ -102,9 +103,9 @@
 // (storage/internal/combine).
 //
 // A partition has a row while it has waiting tasks, or keeps anything else (Rules of partitions in package
-// storage): its size, its place in the ring of its queue, and what it keeps. A queue counts its tasks in
-// partitions and its partitions that are not ready among its sizes, so that claims and inserts in a queue
-// without partitions make no statement more.
+// storage): its size, its place in the ring of its queue, and the data that it keeps. A queue counts its
+// tasks in partitions and its partitions that are not ready among its sizes, so that claims and inserts in
+// a queue without partitions make no statement more.
 //
 // # For people
 //

@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage/internal/joined"
 )
 
-// Problem says what is wrong with a file.
+// Problem is a fault of a file.
 type Problem string
 
 // The problems of files.
@@ -25,7 +25,7 @@ const (
 	Linked   Problem = "has several names (hard links), each of which would have a write-ahead log of its own"
 )
 
-// FileError says that a file cannot serve. It is a storage.ErrRefused.
+// FileError is the error for a file that cannot serve. It is a storage.ErrRefused.
 type FileError struct {
 	Path    string
 	Problem Problem
@@ -33,7 +33,7 @@ type FileError struct {
 	Err     error  // of the driver, or nil
 }
 
-// Error says what is wrong and what to do.
+// Error names the problem and its remedy.
 func (e *FileError) Error() string {
 	text := fmt.Sprintf("the file %s %s: %s", e.Path, e.Problem, e.Remedy)
 	if e.Err != nil {
@@ -42,30 +42,30 @@ func (e *FileError) Error() string {
 	return text
 }
 
-// Unwrap gives the error of the driver.
+// Unwrap returns the error of the driver.
 func (e *FileError) Unwrap() error { return e.Err }
 
 // Is makes errors.Is(err, storage.ErrRefused) hold.
 func (e *FileError) Is(target error) bool { return target == storage.ErrRefused }
 
-// DeferredError says that a transaction of the application's began as a reader and can no longer
+// DeferredError means that a transaction of the application's began as a reader and can no longer
 // write, because another one wrote after it had read. Nothing of the call happened, and no repeat in
 // this transaction helps.
 type DeferredError struct{ Err error }
 
-// Error says what to do.
+// Error names the remedy.
 func (e *DeferredError) Error() string {
 	return "the transaction began deferred, and another one wrote after it had read: roll it back and repeat " +
 		"it whole, and have transactions begin as writers that wait for each other, with " +
 		"_txlock=immediate&_pragma=busy_timeout(20000) in the name of the database (" + e.Err.Error() + ")"
 }
 
-// Unwrap gives the error of the driver.
+// Unwrap returns the error of the driver.
 func (e *DeferredError) Unwrap() error { return e.Err }
 
 var errLocked = errors.New("another process or a transaction of the application's holds the write lock")
 
-// The result codes of SQLite that translate tells apart. The low byte is the primary code.
+// The result codes of SQLite that translate distinguishes. The low byte is the primary code.
 const (
 	codeError    = 1
 	codePerm     = 3
@@ -82,11 +82,12 @@ const (
 	codeShortRead = 10 | 2<<8
 )
 
-// remedy says what makes room in a full database. On a full disk SQLite can write nothing, a delete neither.
+// remedy names the ways to make room in a full database. On a full disk SQLite can write nothing, a delete
+// neither.
 const remedy = "free space on the disk, which deletes need too; " +
 	"if PRAGMA max_page_count is reached, delete tasks"
 
-// codeOf gives the result code of an error with a method Code, 0 for any other.
+// codeOf returns the result code of an error with a method Code, 0 for any other.
 func codeOf(err error) int {
 	var coded interface{ Code() int }
 	if errors.As(err, &coded) {
@@ -95,7 +96,7 @@ func codeOf(err error) int {
 	return 0
 }
 
-// primary gives the primary result code of an error.
+// primary returns the primary result code of an error.
 func (s *Storage) primary(err error) int { return s.cfg.Code(err) & 0xff }
 
 // isBusy reports whether another connection is in the way.
@@ -104,9 +105,9 @@ func (s *Storage) isBusy(err error) bool {
 	return code == codeBusy || code == codeLocked
 }
 
-// translate says what an error of the driver means to a caller: every such error passes through it,
-// once. A step that did not reach its commit did not happen; committing says that this one did reach
-// it.
+// translate returns the meaning of an error of the driver for a caller: every such error passes
+// through it, once. A step that did not reach its commit did not happen; committing means that this
+// step did reach it.
 func (s *Storage) translate(err error, committing bool) error {
 	if err == nil || translated(err) {
 		return err
@@ -147,7 +148,7 @@ func (s *Storage) translate(err error, committing bool) error {
 	return fmt.Errorf("%w: %w", storage.ErrUnavailable, err)
 }
 
-// translated reports whether an error already says what it means to a caller.
+// translated reports whether an error already has its meaning for a caller.
 func translated(err error) bool {
 	for _, known := range []error{
 		storage.ErrUnknown, storage.ErrUnavailable, storage.ErrClosed, storage.ErrNotFound, storage.ErrNotEmpty,

@@ -70,7 +70,7 @@ func (w *work) hear(info *storage.RunnerInfo) {
 		info.ID, w.step.Now+info.For.Microseconds(), string(b))
 }
 
-// heard gives the last heartbeat of a runner, without parts where there is none.
+// heard returns the last heartbeat of a runner, without parts if there is none.
 func (w *work) heard(id string) (info storage.RunnerInfo) {
 	var b []byte
 	w.each("SELECT info FROM {p}runners WHERE id = ?", []any{id}, func() bool {
@@ -81,7 +81,7 @@ func (w *work) heard(id string) (info storage.RunnerInfo) {
 }
 
 // Runners lists the runners whose heartbeat has not expired, by id. It leaves out a heartbeat that
-// cannot be read: the runner's next one replaces it.
+// cannot be read: the next heartbeat of the runner replaces it.
 func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	var alive []storage.RunnerInfo
 	err := s.look(ctx, func(w *work) {

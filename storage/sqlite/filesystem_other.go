@@ -2,5 +2,5 @@
 
 package sqlite
 
-// checkFileSystem refuses a file on a network where the system tells: this one does not.
+// checkFileSystem refuses a file on a network on systems that report it: this one does not.
 func checkFileSystem(string) error { return nil }

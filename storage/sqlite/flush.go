@@ -37,7 +37,7 @@ type call struct {
 	// run carries the call out. Its error is definite: nothing of the call happened, or the error is
 	// the outcome that the lane remembers.
 	run func(w *work) error
-	// lasting says that a power cut may not lose the call once it was acknowledged.
+	// lasting means that a power cut may not lose the call once it was acknowledged.
 	lasting bool
 	err     error
 	stage   atomic.Int32

@@ -8,7 +8,7 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// admit decides whether a call may happen. Where the lane remembers the call, it returns the outcome.
+// admit decides whether a call may happen. If the lane remembers the call, it returns the outcome.
 func (w *work) admit(c storage.Call, verb engine.Verb) (outcome []byte, repeated bool, err error) {
 	if c.IsZero() {
 		return nil, false, nil

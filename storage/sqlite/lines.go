@@ -16,8 +16,8 @@ type line struct {
 	size int // how many were asked for
 }
 
-// First gives the first record in a line. Tasks whose cancel was asked are found with the pending
-// ones.
+// First returns the first record in a line. Tasks whose cancel was asked are found with the
+// pending ones.
 func (w *work) First(eq *engine.Queue, state engine.State) *engine.Record {
 	q := ours(eq)
 	l := q.lines[state]
@@ -41,10 +41,10 @@ func (w *work) First(eq *engine.Queue, state engine.State) *engine.Record {
 	return nil
 }
 
-// Size gives the bytes of a record's payload.
+// Size returns the bytes of a record's payload.
 func (w *work) Size(r *engine.Record) int { return len(r.Payload) + w.rows[r.Ref].cut }
 
-// asked gives how many tasks of another state are found in the line of a state.
+// asked returns how many tasks of another state are found in the line of a state.
 func (q *queue) asked(state engine.State) int64 {
 	if state == engine.Pending {
 		return q.Sizes[engine.Asked]
@@ -59,8 +59,8 @@ func (w *work) load(q *queue, state engine.State, size int) *line {
 	return q.lines[state]
 }
 
-// firstOf gives the first tasks of a line whose moments have come, up to most of them or some
-// megabytes. It sets apart tasks that cannot be read. All changes must have been saved.
+// firstOf returns the first tasks of a line whose moments have come, up to most of them or
+// some megabytes. It sets apart tasks that cannot be read. All changes must have been saved.
 func (w *work) firstOf(q *queue, state engine.State, come int64, most int) (all []*row) {
 	states := []engine.State{state}
 	if q.asked(state) > 0 {
@@ -92,7 +92,7 @@ func (w *work) firstOf(q *queue, state engine.State, come int64, most int) (all 
 	return all
 }
 
-// Due gives the first records of a line whose moments have come.
+// Due returns the first records of a line whose moments have come.
 func (w *work) Due(eq *engine.Queue, state engine.State, at int64, n int) (found []*engine.Record) {
 	if first := w.First(eq, state); first == nil || first.Sort > at {
 		return nil
@@ -104,7 +104,7 @@ func (w *work) Due(eq *engine.Queue, state engine.State, at int64, n int) (found
 	return found
 }
 
-// SortAfter gives the first sort in a line that is greater than another, 0 where there is none.
+// SortAfter returns the first sort in a line that is greater than another, 0 if there is none.
 func (w *work) SortAfter(q *engine.Queue, state engine.State, sort int64) (found int64) {
 	w.one("SELECT sort FROM {p}tasks WHERE line = ? AND sort > ? AND typeof(sort) = 'integer' "+
 		"ORDER BY sort LIMIT 1", []any{ours(q).line(state), sort}, &found)
@@ -134,7 +134,7 @@ type namedLine struct {
 	number int64 // 0 if the line is not written yet
 	gone   bool  // it was deleted
 	bad    bool  // the column tasks held no number
-	astray bool  // its place in the ring, or what it keeps, was nothing that a step has written
+	astray bool  // its place in the ring, or the data that it keeps, was nothing that a step has written
 }
 
 // lineName is the state and the name of a line.

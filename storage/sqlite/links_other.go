@@ -2,5 +2,5 @@
 
 package sqlite
 
-// checkLinks refuses a file with several names where the system tells them: this one does not.
+// checkLinks refuses a file with several names on systems that report them: this one does not.
 func checkLinks(string) error { return nil }

@@ -10,8 +10,8 @@ import (
 // or a write failed, as on a full disk.
 type lock struct {
 	mu          sync.Mutex // guards the fields below
-	since, last time.Time  // the first and the last miss since a step was written; zero where there was none
-	failed      error      // the last failed write; nil where only the lock was missed
+	since, last time.Time  // the first and the last miss since a step was written; zero if there was none
+	failed      error      // the last failed write; nil if only the lock was missed
 	told        string     // the warning of the last time that ended
 	ended       time.Time
 }
@@ -37,7 +37,7 @@ func (l *lock) missed(failed error) {
 	}
 }
 
-// had notes that a step was committed. One that wrote nothing does not show that there is room again.
+// had notes that a step was committed. A step that wrote nothing does not show that there is room again.
 func (l *lock) had(wrote bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +50,7 @@ func (l *lock) had(wrote bool) {
 	l.since, l.last, l.failed = time.Time{}, time.Time{}, nil
 }
 
-// tell says for how long steps could not be written, and why. The caller holds mu.
+// tell returns for how long steps could not be written, and why. The caller holds mu.
 func (l *lock) tell() string {
 	const who = "another process, which may be frozen, or a transaction of the application's held it"
 	length, until := l.last.Sub(l.since).Round(time.Millisecond), l.last.UTC().Format(time.TimeOnly)

@@ -8,7 +8,7 @@ type number struct {
 	to   *int64
 	or   int64
 	most int64 // 0 is no bound
-	bad  *bool // nil where nobody needs it
+	bad  *bool // nil if nobody needs it
 }
 
 // written scans a text or bytes. A value of another type becomes a text that no step writes.

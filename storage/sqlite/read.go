@@ -56,8 +56,8 @@ type looker interface {
 	look(ctx context.Context, read func(*work)) error
 }
 
-// Task reads one task. It returns [storage.ErrNotFound] where there is none, and [storage.ErrDamaged]
-// where its record cannot be read.
+// Task reads one task. It returns [storage.ErrNotFound] if there is none, and [storage.ErrDamaged] if
+// its record cannot be read.
 func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	return readTask(ctx, s, ref)
 }
@@ -111,7 +111,7 @@ func readTasks(ctx context.Context, l looker, query storage.TasksQuery) (page st
 	return page, wrap("tasks of "+query.Queue, err)
 }
 
-// Page gives the next tasks of a line after a mark. Places that are no numbers are left out.
+// Page returns the next tasks of a line after a mark. Places that are no numbers are left out.
 func (w *work) Page(l *engine.Line, after engine.Mark, newest bool, n int) (found []*engine.Record) {
 	way, desc := ">", ""
 	if newest {
@@ -134,7 +134,7 @@ func (w *work) Page(l *engine.Line, after engine.Mark, newest bool, n int) (foun
 	return found
 }
 
-// MarkOf gives the mark of a task in a listing.
+// MarkOf returns the mark of a task in a listing.
 func (w *work) MarkOf(r *engine.Record) engine.Mark { return markOf(w.rows[r.Ref]) }
 
 func markOf(r *row) engine.Mark {
@@ -180,7 +180,7 @@ func readQueues(
 	return page, wrap("queues", err)
 }
 
-// names gives up to most names of queues after another. '~' ends a range of names: no name has it.
+// names returns up to most names of queues after another. '~' ends a range of names: no name has it.
 func (w *work) names(prefix, after string, most int) (names []string) {
 	var name string
 	w.each("SELECT name FROM {p}queues WHERE name >= ? AND name > ? AND name < ? ORDER BY name LIMIT ?",
@@ -191,7 +191,7 @@ func (w *work) names(prefix, after string, most int) (names []string) {
 	return names
 }
 
-// Stats gives the sizes and totals of queues, all at one moment.
+// Stats returns the sizes and totals of queues, all at one moment.
 func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
 	for _, name := range queues {
 		if err := storage.CheckName("queue name", name); err != nil {

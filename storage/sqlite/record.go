@@ -46,7 +46,7 @@ func packSpec(r *row) []byte {
 	return record.AppendSpec(nil, &sp, r.rest)
 }
 
-// packPast packs what a task went through since it was created.
+// packPast packs the past of a task since it was created.
 func packPast(r *row) []byte { return record.AppendPast([]byte{}, &r.Past) }
 
 // counts are the sizes of a queue by state, its totals, and numbers of its partitions.

@@ -7,7 +7,7 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// Partition returns a partition, nil if nothing is there of it.
+// Partition returns a partition, nil if there is nothing of it.
 func (w *work) Partition(q *engine.Queue, key string) *engine.Line {
 	return w.Line(q, engine.Keyed, key)
 }
@@ -101,8 +101,8 @@ func (w *work) arePartitionsWrong(q *queue) (wrong bool) {
 	return running != pending
 }
 
-// eachPartition reads the partitions of a queue that have more than waiting tasks. sound is false for one
-// that is not where it belongs, or that keeps what no step has written.
+// eachPartition reads the partitions of a queue that have more than waiting tasks. sound is false for a
+// partition that is not where it belongs, or that keeps data which no step has written.
 func (w *work) eachPartition(q *queue, got func(l *engine.Line, sound bool)) {
 	l := engine.Line{Queue: &q.Queue, State: engine.Keyed}
 	var kept written

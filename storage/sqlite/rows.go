@@ -16,7 +16,7 @@ import (
 type row struct {
 	engine.Record
 
-	task   int64        // its number, 0 where it is not written yet
+	task   int64        // its number, 0 if it is not written yet
 	gone   bool         // it was removed
 	bad    bool         // a column held no number, or an impossible one
 	was    engine.State // its state when it was read or saved
@@ -27,7 +27,7 @@ type row struct {
 	rest   []byte // the parts of its record that only newer versions know
 }
 
-// Find gives the record of a ref, or nil.
+// Find returns the record of a ref, or nil.
 func (w *work) Find(ref storage.Ref) *engine.Record {
 	r, known := w.rows[ref]
 	if !known {
@@ -100,13 +100,13 @@ func (w *work) prefetch(name string, ids []string) {
 }
 
 // read reads tasks of a queue, in the order of the statement, until their records have most bytes; 0
-// is no limit. A row that was read before is given as it is now, and left out where it was removed.
+// is no limit. A row that was read before is returned as it is now, and left out if it was removed.
 func (w *work) read(q *queue, text string, args []any, most int) (all []*row) {
 	var r row
 	var queue, line, flags, priority, size, length int64
 	var lease, past, record sql.RawBytes
 	var bad bool
-	var long []*row // the heads of their records do not tell all
+	var long []*row // the heads of their records do not have all
 	lax := func(to *int64) number { return number{to: to, bad: &bad} }
 	w.each(text, args, func() bool {
 		r.Queue, r.Ref.Queue, r.State = &q.Queue, q.Name, engine.State(line&15)

@@ -80,7 +80,7 @@ func (w *work) lineNumber(r *row) int64 {
 }
 
 // ended returns the column ended of a row: when the task ended or, while it is pending, when it was claimed
-// where the version does not tell.
+// if its version is not that moment.
 func (r *row) ended() int64 {
 	if r.State.IsPending() && r.At == r.Version {
 		return 0
@@ -97,7 +97,7 @@ func (w *work) insert(text string, rows []*row) {
 			record.Lease(&r.Record), packPast(r), packSpec(r))
 	}
 	last := w.exec(text, args...)
-	for i, r := range rows { // one statement gives them consecutive numbers
+	for i, r := range rows { // one statement assigns them consecutive numbers
 		r.task = last - int64(len(rows)-1-i)
 		w.saved(r)
 	}

@@ -29,12 +29,13 @@ const applicationID = 0x6d696467
 //	        task of the line of its kind, and in a partition of that of the partition, plus its state (the
 //	        registry of the engine).
 //	        sort and turn: its place there. lease: token and runner while it is pending.
-//	        ended: when it ended or, while it is pending, when it was claimed where the version does not
-//	        tell. past and record: storage/internal/record. retries is also in past; the column is for people
+//	        ended: when it ended or, while it is pending, when it was claimed if its version is not that
+//	        moment. past and record: storage/internal/record. retries is also in past; the column is for
+//	        people
 //	sides   parts that few tasks have: their history, results, progress and checkpoints
 //	lines   the lines of declined tasks, one for each kind of a queue, and the partitions of queues (lines.go):
 //	        name is a kind or a key. sort and turn are the place of a partition in the ring, and for a kind
-//	        the engine's moments Look and Named. kept: what a partition keeps besides, as the engine's
+//	        the engine's moments Look and Named. kept: the other data of a partition, as the engine's
 //	        Line.Pack packs it
 //	keys    unique keys that are held: for a task's life (until = 0), or until a moment
 //	lanes   the last call of each lane and its outcome (lane.go)
@@ -124,13 +125,13 @@ func hasLine(s engine.State) bool { return !s.HasSubs() }
 // migrations lead from one version of the tables to the next.
 var migrations = [version]string{tables + jobs}
 
-// SchemaError says that the tables do not serve this version of midge.
+// SchemaError means that the tables do not serve this version of midge.
 type SchemaError struct {
-	Found int // the version of the tables, 0 where there are none
+	Found int // the version of the tables, 0 if there are none
 	Least int // the least version that can use them
 }
 
-// Error says what to do.
+// Error names the remedy.
 func (e *SchemaError) Error() string {
 	if e.Found == 0 {
 		return "no tables of midge are in this database: call sqlite.Migrate"
@@ -158,7 +159,7 @@ func Migrate(ctx context.Context, cfg Config) error {
 }
 
 // installed reads the version of the tables, and the least version that can use them; both are 0
-// where there are none. A table meta that midge has not written is a *FileError.
+// if there are none. A table meta that midge has not written is a *FileError.
 func (w *work) installed() (found SchemaError) {
 	const columns = "'version', 'least', 'mark', 'clock', 'jumped'"
 	name := w.store.prefix + "meta"
@@ -204,7 +205,7 @@ func (s *Storage) examine(w *work, migrate bool) error {
 	switch {
 	case found.Least > version, found.Found < version && !migrate:
 		return &found
-	case found.Found >= version: // a write shows that the file can be written, which BEGIN does not
+	case found.Found >= version: // a write shows that the file can be written, which BEGIN does not show
 		w.exec("UPDATE {p}meta SET version = version")
 		if w.err != nil {
 			return w.err

@@ -74,7 +74,7 @@ func empty(name string) bool {
 
 // headless reports whether a log that is not empty has zeros in place of its header: it was truncated while
 // it was in use, and a commit was written behind the hole. SQLite locks no part of the log, so that a process
-// may open and close it; it locks the file and the index, and loses these locks where either is closed.
+// may open and close it; it locks the file and the index, and loses these locks if either is closed.
 func headless(log string) bool {
 	f, err := os.Open(log)
 	if err != nil {
@@ -103,8 +103,8 @@ func (wr *writer) headless(log string) bool {
 const readAllMost = 32 << 20
 
 // unlogged reports whether a file of up to readAllMost has no log with commits. Its last process closed it
-// then, or it is a copy that was made without the log, or the log was removed or truncated: only a look at
-// all pages tells.
+// then, or it is a copy that was made without the log, or the log was removed or truncated: only a check
+// of all pages shows which.
 func unlogged(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Size() <= readAllMost &&
@@ -121,13 +121,13 @@ func (w *work) readAll() {
 	}
 }
 
-// identity tells which file a name stood for when it was noted; nil where the system did not tell.
+// identity is the file for which a name stood when it was noted; nil if the system did not report it.
 type identity struct{ os.FileInfo }
 
 func (i *identity) note(name string) { i.FileInfo, _ = os.Stat(name) }
 
-// holds reports whether a name still stands for that file. Where the system does not tell, it reports
-// true.
+// holds reports whether a name still stands for that file. If the system does not report it, holds
+// reports true.
 func (i *identity) holds(name string) bool {
 	if i.FileInfo == nil {
 		return true
@@ -198,7 +198,7 @@ func (s *Storage) beginJoined(w *work) {
 	}
 }
 
-// noteLogSize drops the pages in memory where the log is empty, or shorter than before, so that the step
+// noteLogSize drops the pages in memory if the log is empty, or shorter than before, so that the step
 // reads the mark again. The log is so after a checkpoint that truncates it, or because somebody truncated it
 // while it was in use.
 func (s *Storage) noteLogSize(ctx context.Context, wr *writer) {
@@ -213,8 +213,9 @@ func (s *Storage) noteLogSize(ctx context.Context, wr *writer) {
 }
 
 // checkTruncated refuses a step after the log was truncated while it was in use: commits would be written
-// behind a hole, and a checkpoint would copy the hole into the file. Where SQLite has begun the log anew, the
-// mark is older than one that was committed. The caller holds the write lock; headless says that the log is.
+// behind a hole, and a checkpoint would copy the hole into the file. If SQLite has begun the log anew, the
+// mark is older than one that was committed. The caller holds the write lock; headless is whether the log is
+// headless.
 func (s *Storage) checkTruncated(w *work, headless bool) error {
 	switch {
 	case s.truncated.Load(), headless, s.cfg.Code(w.err) == codeShortRead:
@@ -236,7 +237,7 @@ func (s *Storage) cutShort(err error) error {
 	}
 }
 
-// mayClose reports whether SQLite may copy the log into the file, as it does where the last connection is
+// mayClose reports whether SQLite may copy the log into the file, as it does when the last connection is
 // closed. With an index that is not that of all processes it would remove the commits of others, and from a
 // log that was truncated it would copy zeros.
 func (s *Storage) mayClose() bool {
@@ -255,15 +256,15 @@ func (s *Storage) noteIndex() {
 	}
 }
 
-// lost has, by their paths, the files whose index was moved or removed while this process had them open.
-// SQLite goes on with that index for as long as the process has a connection, also in a storage that is
-// opened later.
+// lost holds, by their paths, the files whose index was moved or removed while this process had them
+// open. SQLite goes on with that index for as long as the process has a connection, also in a storage
+// that is opened later.
 var lost sync.Map
 
 // opened is a file with the index that this process has of its log.
 type opened struct{ file, index identity }
 
-// indexHolds reports whether the index of the log is still that of this process. Where the storage has no
+// indexHolds reports whether the index of the log is still that of this process. If the storage has no
 // connection, the next one opens the index that is there then.
 func (s *Storage) indexHolds() bool {
 	noted := s.index.Load()
@@ -298,7 +299,7 @@ var ends = []string{
 	"SELECT until, info FROM {p}runners ORDER BY id %",
 }
 
-// checkTables returns a *FileError where a table, an index or a column is missing, or the first or
+// checkTables returns a *FileError if a table, an index or a column is missing, or the first or
 // the last page of one is malformed. It reads a few pages, however large the file is.
 func (w *work) checkTables() error {
 	found, name := make(map[string]bool), ""
@@ -328,7 +329,7 @@ func (w *work) checkTables() error {
 	return w.store.translate(w.err, false)
 }
 
-// touch reads the first row that a statement gives.
+// touch reads the first row that a statement returns.
 func (w *work) touch(text string) {
 	rows, err := w.link.QueryContext(w.ctx, w.store.in(text))
 	if err != nil {
@@ -351,7 +352,7 @@ func (s *Storage) broken(err error) *FileError {
 	return e
 }
 
-// damages gives warnings of damage: for Describe it is a warning, not an error.
+// damages returns warnings of damage: for Describe it is a warning, not an error.
 func (w *work) damages() (warnings []string) {
 	s := w.store
 	if w.err != nil {
@@ -396,7 +397,7 @@ func (w *work) strays() []string {
 			"ELSE 1 END ORDER BY n LIMIT ?")
 }
 
-// named makes a warning for each place that a statement gives, with the ids of the tasks there.
+// named makes a warning for each place that a statement returns, with the ids of the tasks there.
 func (w *work) named(warning, text string) (warnings []string) {
 	var at, id, last string
 	var ids []string

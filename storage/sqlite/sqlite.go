@@ -29,7 +29,7 @@ type Storage struct {
 	index  atomic.Pointer[identity] // of the log; nil before it is noted
 	server string                   // the version of SQLite
 
-	// writer holds the connection that writes, or nil where it has to be made anew. Whoever receives
+	// writer holds the connection that writes, or nil if it has to be made anew. Whoever receives
 	// it may write.
 	writer    chan *writer
 	combiner  *combine.Combiner[*call]
@@ -42,11 +42,11 @@ type Storage struct {
 	mark      atomic.Int64              // the latest that was read under the write lock
 	swept     atomic.Int64              // when this process last swept the whole file
 	visited   atomic.Int64              // the number of the queue that it last inspected
-	// looks holds the places from which this process goes on to look for tasks that waited too long,
-	// in lines of kinds that it has not looked along to their ends: an engine.Place by the number of
-	// the line.
+	// looks holds the places from which this process goes on to search for tasks that waited too
+	// long, in lines of kinds that it has not searched to their ends: an engine.Place by the number
+	// of the line.
 	looks sync.Map
-	idle  sync.Map // by the lane's id: its last call, where that was a claim that changed nothing
+	idle  sync.Map // by the lane's id: its last call, if that was a claim that changed nothing
 
 	background context.Context         //nolint:containedctx // of what no caller's context ends
 	stop       context.CancelCauseFunc // ends background
@@ -64,16 +64,16 @@ type writer struct {
 	conn    *sql.Conn
 	stmts   map[string]*sql.Stmt
 	log     identity
-	logSize int64    // when it was last looked at
+	logSize int64    // when it was last read
 	logFile *os.File // nil before it is read
 	relaxed bool     // its commits wait for no fsync
-	seen    int64    // data_version when the commits of others were last looked at
+	seen    int64    // data_version when the commits of others were last read
 }
 
-// Open opens a file of the storage's own, which it makes where there is none, or the application's
-// database, in which Migrate has made the tables. Errors: *storage.InvalidError for a bad Config,
-// *FileError for a file that cannot serve, *SchemaError for tables that cannot,
-// storage.ErrUnavailable where others hold the file. ctx bounds only the opening.
+// Open opens a file of the storage's own, which it makes if there is none, or the application's
+// database, in which Migrate has made the tables. Its errors are a *storage.InvalidError for a bad
+// Config, a *FileError for a file that cannot serve, a *SchemaError for tables that cannot, and
+// storage.ErrUnavailable if others hold the file. ctx bounds only the opening.
 func Open(ctx context.Context, cfg Config) (*Storage, error) {
 	s, err := open(ctx, cfg, false)
 	if err != nil {
@@ -171,7 +171,7 @@ func (s *Storage) install(ctx context.Context, migrate bool) error {
 	return err
 }
 
-// acquire takes the connection that writes. It fails where ctx ends first.
+// acquire takes the connection that writes. It fails if ctx ends first.
 func (s *Storage) acquire(ctx context.Context) (*writer, error) {
 	select {
 	case wr := <-s.writer:
@@ -244,7 +244,7 @@ func (wr *writer) close() {
 	_ = wr.conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
-// release gives the connection back, or closes one that failed. See mayClose.
+// release puts the connection back, or closes it if it failed. See mayClose.
 func (s *Storage) release(wr *writer, ok bool) {
 	if !ok && s.mayClose() {
 		wr.close()
@@ -253,7 +253,7 @@ func (s *Storage) release(wr *writer, ok bool) {
 	s.writer <- wr
 }
 
-// Location names the file, and the prefix of its tables where that is not the default.
+// Location names the file, and the prefix of its tables if that is not the default.
 func (s *Storage) Location() string {
 	if s.prefix == defaultPrefix {
 		return "sqlite " + s.path
@@ -261,7 +261,7 @@ func (s *Storage) Location() string {
 	return fmt.Sprintf("sqlite %s, prefix %s", s.path, s.prefix)
 }
 
-// Describe reports what the file is and what an acknowledgement guarantees, and warns of problems.
+// Describe reports the file and the guarantee of an acknowledgement, and warns of problems.
 func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	d := storage.Description{Storage: "sqlite " + s.server, Limits: s.limits}
 	d.Durability = "an acknowledged task is on the disk: it survives a power cut (synchronous=FULL)"

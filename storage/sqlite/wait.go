@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// lookSoon is how long after an event the storage looks at the commits of others: the event tells
-	// of a write, and the commit follows a moment later, without an event.
+	// lookSoon is how long after an event the storage checks the commits of others: the event reports
+	// a write, and the commit follows a moment later, without an event.
 	lookSoon = 2 * time.Millisecond
-	// lookPause is the least pause between two looks. After an event each pause is twice the one
-	// before, until one has reached lookLast.
+	// lookPause is the least pause between two checks. After an event each pause is twice the
+	// one before, until one has reached lookLast.
 	lookPause = 5 * time.Millisecond
 	lookLast  = 80 * time.Millisecond
 	// lookBusy is the longest pause while others write without a pause, and ring no queue that is
 	// awaited here.
 	lookBusy = 15 * time.Millisecond
-	// lookEvery is how often the storage looks while the system reports no event.
+	// lookEvery is how often the storage checks while the system reports no event.
 	lookEvery = time.Second
-	// heardFor is how long a queue is looked at after somebody last waited for it.
+	// heardFor is how long a queue is checked after somebody last waited for it.
 	heardFor = time.Minute
 	// verifyEvery is how often a process checks whether the counts of a queue that it claims from
 	// hide tasks.
@@ -48,7 +48,7 @@ type rang struct {
 	verified      int64 // when its counts were verified
 }
 
-// since gives the number of the last event for a claim that begins, and makes the storage look at its
+// since returns the number of the last event for a claim that begins, and makes the storage check its
 // queues from now on.
 func (r *rings) since(events *wakeup.Stream, req *storage.ClaimRequest) storage.Since {
 	now := time.Now()
@@ -60,7 +60,7 @@ func (r *rings) since(events *wakeup.Stream, req *storage.ClaimRequest) storage.
 	return events.Looking(req)
 }
 
-// ask makes the storage look at a queue. The caller holds mu.
+// ask makes the storage check a queue. The caller holds mu.
 func (r *rings) ask(name string, now time.Time) {
 	q := r.queues[name]
 	if q == nil {
@@ -86,7 +86,7 @@ func (r *rings) isUnverified(name string, now int64) bool {
 	return true
 }
 
-// names gives the queues to look at, and forgets those that nobody has asked for lately.
+// names returns the queues to check, and forgets queues for which nobody has asked lately.
 func (r *rings) names() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,10 +102,9 @@ func (r *rings) names() []string {
 	return names
 }
 
-// learn compares the rings of a queue with those known before. Where the queue rang since, it adds an
-// event and reports true: the event is own, or Work, and an Alert where another process
-// rang for more than work. The first rings that it learns of a queue count as an event, because they
-// may be news.
+// learn compares the rings of a queue with those known before. If the queue rang since, it adds an
+// event and reports true: the event is own, or Work, and an Alert if another process rang for more
+// than work. The first rings that it learns of a queue count as an event, because they may be news.
 func (r *rings) learn(events *wakeup.Stream, name string, rings, alerts int64, own wakeup.Event) (rang bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,7 +117,7 @@ func (r *rings) learn(events *wakeup.Stream, name string, rings, alerts int64, o
 	if own != wakeup.Work {
 		others--
 	}
-	if rang = !q.known || rings != q.rings; rang { // fewer where the queue was made anew
+	if rang = !q.known || rings != q.rings; rang { // fewer if the queue was made anew
 		if !q.known || others != q.alerts {
 			own = wakeup.Alert
 		}
@@ -168,8 +167,8 @@ func (s *Storage) watch() error {
 	return nil
 }
 
-// watchFile looks at the commits of others whenever the file changes, and once a second, until the
-// storage is closed. Between an event and the look that follows, it receives no other event:
+// watchFile checks the commits of others whenever the file changes, and once a second, until the
+// storage is closed. Between an event and the check that follows, it receives no other event:
 // meanwhile the system merges equal events, while otherwise a process that writes without a pause
 // would wake this one for each page.
 func (s *Storage) watchFile(watcher *fsnotify.Watcher) {
@@ -207,7 +206,7 @@ func (s *Storage) watchFile(watcher *fsnotify.Watcher) {
 		}
 		switch {
 		case name != log:
-		case pause <= lookBusy: // the next look comes soon enough
+		case pause <= lookBusy: // the next check comes soon enough
 			events, stirred = nil, true
 		default:
 			events, pause = nil, lookSoon
@@ -216,13 +215,13 @@ func (s *Storage) watchFile(watcher *fsnotify.Watcher) {
 	}
 }
 
-// lookForOthers adds events for what other connections committed since the last look, and reports
+// lookForOthers adds events for the commits of other connections since the last check, and reports
 // whether there were any. It waits while this process writes: own steps may take long, and the next
 // event comes with them.
 func (s *Storage) lookForOthers() (rang bool) {
 	wr, err := s.acquire(s.background)
 	if err != nil {
-		return false // the next look tries again
+		return false // the next check tries again
 	}
 	w := s.newWork(context.WithoutCancel(s.background), wr.conn, wr.stmts)
 	defer func() { s.release(wr, w.err == nil || s.isBusy(w.err)) }()

@@ -33,9 +33,9 @@ func (s *Storage) WithinSQL(tx *sql.Tx) storage.Joined { return s.Within(tx) }
 // identity: it must be the zero Call.
 //
 // A Tx that is refused (Applied.Err) has changed nothing and leaves the transaction usable. So does
-// an error, also that of a context which ended: the changes of this Apply are rolled back. Where that
-// fails, the transaction ends. Where it is over, the error is a storage.ErrTransactionOver, and never a
-// storage.ErrUnknown. A *DeferredError says that the transaction can write nothing.
+// an error, also that of a context which ended: the changes of this Apply are rolled back. If that
+// fails, the transaction ends. If it is over, the error is a storage.ErrTransactionOver, and never a
+// storage.ErrUnknown. A *DeferredError means that the transaction can write nothing.
 func (j *Joined) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {
@@ -93,7 +93,7 @@ func (j *Joined) begun(ctx context.Context) error {
 
 var errEnded = errors.New("SQLite or the application has ended it")
 
-// undo rolls a try back to its savepoint. Where that fails it ends the transaction, and returns an
+// undo rolls a try back to its savepoint. If that fails, it ends the transaction, and returns an
 // error.
 func (j *Joined) undo(ctx context.Context) error {
 	return joined.Undo(ctx, func(ctx context.Context, statement string) error {
@@ -102,7 +102,7 @@ func (j *Joined) undo(ctx context.Context) error {
 	}, func(context.Context) error { return j.tx.Rollback() })
 }
 
-// Location gives the location of the Storage.
+// Location returns the location of the Storage.
 func (j *Joined) Location() string { return j.store.Location() }
 
 // Task reads one task as the transaction sees it; see [Storage.Task].

@@ -20,12 +20,12 @@ type work struct {
 
 	ctx   context.Context //nolint:containedctx // of the transaction; nothing outlives it
 	link  link
-	stmts map[string]*sql.Stmt // prepared on link; nil where link is not the storage's own
+	stmts map[string]*sql.Stmt // prepared on link; nil if link is not the storage's own
 
 	meta    meta
-	rows    map[storage.Ref]*row // nil where there is no task
+	rows    map[storage.Ref]*row // nil if there is no task
 	all     []*row               // the rows that were read or made, in order
-	queues  map[string]*queue    // nil where there is no queue
+	queues  map[string]*queue    // nil if there is no queue
 	changed bool                 // the transaction has written something
 	moved   bool                 // a task left its queue
 	mended  bool                 // the place of a line was wrong, or its size
@@ -55,9 +55,9 @@ type queue struct {
 	was           string        // its counts as they were read
 	limit         *engine.Limit // as it was read or written
 	lines         [engine.States]*line
-	named         map[lineName]*namedLine // the lines that were looked at, nil where there is none
+	named         map[lineName]*namedLine // the lines that were read, nil if there is none
 	resting       int64                   // how many of its partitions are not ready
-	soon          [engine.States]int64    // the earliest moment in a line, 0 where it was not read
+	soon          [engine.States]int64    // the earliest moment in a line, 0 if it was not read
 }
 
 func newQueue(name string) *queue {
@@ -66,7 +66,7 @@ func newQueue(name string) *queue {
 	return q
 }
 
-// line gives the number of the line of a state, for the table tasks.
+// line returns the number of the line of a state, for the table tasks.
 func (q *queue) line(state engine.State) int64 { return q.number<<4 + int64(state) }
 
 func ours(q *engine.Queue) *queue {
@@ -96,7 +96,7 @@ func (w *work) fail(err error) {
 	}
 }
 
-// prepared gives a statement that stays prepared.
+// prepared returns a statement that stays prepared.
 func (w *work) prepared(text string) *sql.Stmt {
 	st := w.stmts[text]
 	if st == nil && w.err == nil {
@@ -110,7 +110,7 @@ func (w *work) prepared(text string) *sql.Stmt {
 	return st
 }
 
-// exec carries out a statement that writes. It gives the number of the last row that was inserted.
+// exec carries out a statement that writes. It returns the number of the last row that was inserted.
 func (w *work) exec(text string, args ...any) (last int64) {
 	if w.err != nil {
 		return 0
@@ -178,11 +178,11 @@ func (w *work) begin() {
 	w.changed = w.changed || st.Jumped != jumped || ago > clockKept || ago < 0
 }
 
-// clockKept is how old the kept clock of the last step may become where steps write nothing else: a
+// clockKept is how old the kept clock of the last step may become if steps write nothing else: a
 // minute.
 const clockKept = 60_000_000
 
-// Lookup gives the queue of a name, nil where there is none.
+// Lookup returns the queue of a name, nil if there is none.
 func (w *work) Lookup(name string) *engine.Queue {
 	if q := w.lookup(name); q != nil {
 		return &q.Queue
@@ -255,7 +255,7 @@ func (w *work) recount(q *queue) {
 	w.mendLines(q)
 }
 
-// Queue gives the queue of a name, and makes it where there is none.
+// Queue returns the queue of a name, and makes it if there is none.
 func (w *work) Queue(name string) *engine.Queue {
 	q := w.lookup(name)
 	if q == nil {
@@ -271,7 +271,7 @@ func (w *work) Queue(name string) *engine.Queue {
 	return &q.Queue
 }
 
-// Holder gives the hold on a unique key.
+// Holder returns the hold on a unique key.
 func (w *work) Holder(name, key string) (h engine.Hold, held bool) {
 	q, bad := w.lookup(name), false
 	if q != nil {
@@ -328,7 +328,7 @@ func (w *work) Remove(r *engine.Record) {
 	r.Queue.Touched = w.step.Now
 }
 
-// Ring notes an event of a record's queue. A due moment counts only where it is the first of its
+// Ring notes an event of a record's queue. A due moment counts only if it is the first of its
 // line.
 func (w *work) Ring(r *engine.Record, alert bool) {
 	if r.State.IsTimed() && !w.isFirst(r) {
@@ -342,7 +342,7 @@ func (w *work) ring(q *queue, event wakeup.Event) {
 }
 
 // isFirst reports whether r is due before all other tasks of its line. A task that was due earlier
-// and left the line in this transaction still counts: whoever waits for its moment looks then.
+// and left the line in this transaction still counts: whoever waits for its moment claims then.
 func (w *work) isFirst(r *engine.Record) bool {
 	q := ours(r.Queue)
 	if q.soon[r.State] == 0 {

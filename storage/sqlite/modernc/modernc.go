@@ -31,7 +31,7 @@ const Driver = "sqlite"
 // URL opens files of tasks by a URL, "sqlite:" and a path, for open.Open of package storage/open.
 type URL struct{}
 
-// Scheme gives the scheme of these URLs.
+// Scheme returns the scheme of these URLs.
 func (URL) Scheme() string { return "sqlite" }
 
 // Open opens the file at the path behind "sqlite:", or behind "sqlite://".
@@ -48,14 +48,14 @@ func (URL) Open(ctx context.Context, url string) (storage.Storage, error) {
 	return store, nil
 }
 
-// OpenDB returns the application's own database in a file. Where there is none, OpenDB makes one that only
-// its user may read, because tasks have the parameters of jobs. The settings of the database let the
+// OpenDB returns the application's own database in a file. If there is none, OpenDB makes one that only its
+// user may read, because tasks have the parameters of jobs. The settings of the database let the
 // transactions of the application and of the storage work together: the file has a write-ahead log; a
 // transaction begins as a writer, so that it never fails because another one wrote after it had read; and it
 // waits up to 20 seconds while another connection writes. Each commit waits for its fsync. Transactions that
-// only read should say so (sql.TxOptions.ReadOnly): they wait for nobody.
+// only read should set sql.TxOptions.ReadOnly: they wait for nobody.
 //
-// The caller closes the database, after the storage. OpenDB returns an *InvalidError where path is
+// The caller closes the database, after the storage. OpenDB returns an *InvalidError if path is
 // not that of a file; errors of the file come with the first use.
 func OpenDB(path string) (*sql.DB, error) {
 	if path == "" || path == ":memory:" || strings.HasPrefix(path, "file:") {
@@ -71,7 +71,7 @@ func OpenDB(path string) (*sql.DB, error) {
 		"?_txlock=immediate&_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)")
 }
 
-// Open opens a file of tasks, which it makes where there is none. For any other configuration call
+// Open opens a file of tasks, which it makes if there is none. For any other configuration call
 // sqlite.Open, and import this package for its Driver.
 func Open(ctx context.Context, path string) (*sqlite.Storage, error) {
 	return sqlite.Open(ctx, sqlite.Config{Path: path, Driver: Driver})
