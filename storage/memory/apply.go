@@ -9,7 +9,7 @@ import (
 )
 
 // Apply carries out each Tx whole or not at all, in order, all under one lock. The error is an
-// ErrUnknown only where the lane of the call is expired or remembers a later or a different call.
+// ErrUnknown only if the lane of the call is expired or remembers a later or a different call.
 func (s *Storage) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {

@@ -37,7 +37,7 @@ func (s *Storage) Configure(
 	return err
 }
 
-// Lookup returns the queue of a name, nil where there is none.
+// Lookup returns the queue of a name, nil if there is none.
 func (s *records) Lookup(name string) *engine.Queue {
 	if q := s.queues[name]; q != nil {
 		return &q.Queue
@@ -64,8 +64,8 @@ func (s *records) DeleteQueue(q *engine.Queue) {
 	}
 }
 
-// inspectQueue inspects one queue, the next in order at each call, and removes it where it
-// is abandoned. It also sweeps the queue's windows, since no Claim may ever name the queue
+// inspectQueue inspects one queue, the next in order at each call, and removes it if it is
+// abandoned. It also sweeps the queue's windows, since no Claim may ever name the queue
 // again.
 func (s *Storage) inspectQueue() {
 	if len(s.names) == 0 {

@@ -23,7 +23,7 @@ type lane struct {
 }
 
 // admit decides whether a call may happen, and returns its lane: nil for a call without an
-// identity. It reports repeated where the lane remembers this call. An admitted step always
+// identity. It reports repeated if the lane remembers this call. An admitted step always
 // comes to an outcome, which it leaves in the lane before it unlocks the storage.
 func (s *Storage) admit(call storage.Call, verb engine.Verb) (ln *lane, repeated bool, err error) {
 	var last *engine.LastCall
@@ -67,7 +67,7 @@ func (s *Storage) sweepLanes(most int) {
 }
 
 // copyApplied appends to copied a copy of applied that shares no memory that could change. The
-// places of the copy go into room, whose memory it grows where needed and returns.
+// places of the copy go into room, whose memory it grows if needed and returns.
 func copyApplied(
 	copied []storage.Applied, room []storage.Placed, applied []storage.Applied,
 ) ([]storage.Applied, []storage.Placed) {

@@ -8,7 +8,7 @@
 // One mutex guards everything, so each step is atomic, and a Tx may span any queues.
 // A step checks everything before it writes anything: nothing is ever undone. No code
 // waits, sends or does I/O under the mutex, and no goroutine runs in the background:
-// the next Claim promotes, recovers and removes tasks, as the contract says. That makes
+// the next Claim promotes, recovers and removes tasks, as the contract states. That makes
 // the storage exact under the virtual time of testing/synctest, with one exception:
 // after more than JumpAfter without a step, timed work happens only JumpWait later.
 //
@@ -38,7 +38,7 @@ import (
 	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
-// Config holds the options of Open. The zero value works.
+// Config holds the options of Open. A field that is zero means its default.
 type Config struct {
 	// Limits bounds payloads, the keeping of dead tasks, and how long declined tasks
 	// wait; see storage.Limits for the defaults.
@@ -47,8 +47,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Open makes an empty storage. It returns a *storage.InvalidError where a limit is out
-// of range.
+// Open makes an empty storage. It returns a *storage.InvalidError if a limit is out of
+// range.
 func Open(cfg Config) (*Storage, error) {
 	if err := cfg.Limits.Check(); err != nil {
 		return nil, fmt.Errorf("memory: open: %w", err)
@@ -102,7 +102,7 @@ var (
 // Location names this storage, since no other has its tasks.
 func (s *Storage) Location() string { return fmt.Sprintf("memory at %p", s) }
 
-// Describe tells the storage's time and limits, and that no task outlives the process.
+// Describe returns the storage's time and limits, and reports that no task outlives the process.
 func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	if err := s.look(ctx); err != nil {
 		return storage.Description{}, fmt.Errorf("memory: describe: %w", err)
@@ -129,8 +129,8 @@ func (s *Storage) Close() error {
 }
 
 // begin locks the storage for a step that writes, and advances its mark. It returns the lane of the call,
-// nil for a call without an identity, and reports repeated where the lane remembers this call. Where it
-// returns an error nothing is locked.
+// nil for a call without an identity, and reports repeated if the lane remembers this call. If it returns
+// an error, nothing is locked.
 func (s *Storage) begin(
 	ctx context.Context, call storage.Call, verb engine.Verb,
 ) (ln *lane, repeated bool, err error) {
@@ -147,7 +147,7 @@ func (s *Storage) begin(
 }
 
 // look locks the storage for reading. It refuses a call whose context has ended, before
-// anything happens. Where it returns an error nothing is locked.
+// anything happens. If it returns an error, nothing is locked.
 func (s *Storage) look(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

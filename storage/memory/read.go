@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// Task reads one task. It returns [storage.ErrNotFound] where there is no such task.
+// Task reads one task. It returns [storage.ErrNotFound] if there is no such task.
 func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	if err := storage.CheckRef(ref); err != nil {
 		return storage.Task{}, err

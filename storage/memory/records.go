@@ -111,7 +111,7 @@ var (
 	_ engine.Local = (*records)(nil)
 )
 
-// Queue returns the queue of a name, which it makes where there is none.
+// Queue returns the queue of a name, which it makes if there is none.
 func (s *records) Queue(name string) *engine.Queue {
 	if q := s.Lookup(name); q != nil {
 		return q
@@ -135,7 +135,7 @@ func (s *records) Find(ref storage.Ref) *engine.Record {
 	return nil
 }
 
-// Holder returns the hold on a unique key, false where there is none.
+// Holder returns the hold on a unique key, false if there is none.
 func (s *records) Holder(name, key string) (engine.Hold, bool) {
 	if q := s.queues[name]; q != nil && q.keys[key] != nil {
 		return q.keys[key].Hold, true
@@ -195,7 +195,7 @@ func (s *records) Remove(r *engine.Record) {
 	q.Touched = s.step.Now
 }
 
-// First returns the first record in a line, nil where it is empty.
+// First returns the first record in a line, nil if it is empty.
 func (s *records) First(q *engine.Queue, line engine.State) *engine.Record {
 	_, r, _ := ours(q).lines[line].head()
 	return r
@@ -206,7 +206,7 @@ func (s *records) Due(q *engine.Queue, state engine.State, at int64, n int) []*e
 	return ours(q).lines[state].until(at, n)
 }
 
-// SortAfter returns the first Sort in a line that is greater than another, 0 where there is none.
+// SortAfter returns the first Sort in a line that is greater than another, 0 if there is none.
 func (s *records) SortAfter(q *engine.Queue, state engine.State, sort int64) int64 {
 	for _, e := range ours(q).lines[state].after(place{Sort: sort, Turn: math.MaxInt64}, 1, nil) {
 		return e.Sort
@@ -331,8 +331,8 @@ func (s *records) SetTurn(l *engine.Line, to place) {
 
 // LinesByLook returns the first lines by their moments Look, of the moments until or after another. It goes
 // through all lines only if such a moment is within the bounds firstLook and lastLook: a Step sets the
-// moments of the lines that it was given to DeclinedFor from now at the latest, or to at where they were
-// after it.
+// moments of the lines that LinesByLook returns to DeclinedFor from now at the latest, or to at if they
+// were after it.
 func (s *records) LinesByLook(q *engine.Queue, after bool, at int64, n int) (found []*engine.Line) {
 	own := ours(q)
 	if len(own.subs) == 0 || after && own.lastLook <= at || !after && own.firstLook > at {
@@ -355,7 +355,7 @@ func (s *records) LinesByLook(q *engine.Queue, after bool, at int64, n int) (fou
 // Size returns the bytes of a record's payload.
 func (s *records) Size(r *engine.Record) int { return len(r.Payload) }
 
-// Ring notes an event of a record's queue. A due moment counts only where it is the first of its line.
+// Ring notes an event of a record's queue. A due moment counts only if it is the first of its line.
 func (s *records) Ring(r *engine.Record, alert bool) {
 	if r.State.IsTimed() && s.First(r.Queue, r.State) != r {
 		return

@@ -114,7 +114,7 @@ func (s *sorted[T]) clone(of func(T) T) sorted[T] {
 // same returns its argument.
 func same[T any](value T) T { return value }
 
-// head returns the first place and its value, false where there is none.
+// head returns the first place and its value, false if there is none.
 func (s *sorted[T]) head() (place, T, bool) {
 	if s.size == 0 {
 		var none T
@@ -175,7 +175,7 @@ func (s *sorted[T]) until(now int64, n int) []T {
 	return come
 }
 
-// chunk returns the index of the first chunk that does not end before p, len(s.chunks) where there is none.
+// chunk returns the index of the first chunk that does not end before p, len(s.chunks) if there is none.
 // In most cases it is the first chunk, or none.
 func (s *sorted[T]) chunk(p place) int {
 	n := len(s.chunks)

@@ -3,7 +3,7 @@
 //	store, err := open.Open(ctx, os.Getenv("MIDGE_URL"))
 //
 // The storages on PostgreSQL and SQLite can write within a transaction of database/sql. An interface
-// assertion tells whether a storage has the method for that:
+// assertion shows whether a storage has the method for that:
 //
 //	joins, ok := store.(interface{ WithinSQL(tx *sql.Tx) storage.Joined })
 //
@@ -43,7 +43,7 @@ type Driver interface {
 //
 // The drivers in more open URLs of their own schemes, and come before the storages above. Open returns
 // the errors of the storage's own Open, and a *storage.InvalidError for a URL of an unknown scheme. No
-// error shows a password.
+// error holds a password.
 func Open(ctx context.Context, url string, more ...Driver) (storage.Storage, error) {
 	scheme, rest, _ := strings.Cut(url, ":")
 	for _, d := range more {

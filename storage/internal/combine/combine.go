@@ -35,7 +35,7 @@ type Call struct {
 	Large bool
 
 	beside bool          // it has a flush of its own, as a large call
-	landed chan struct{} // closed once there is an outcome; nil where the caller flushes its call itself
+	landed chan struct{} // closed once there is an outcome; nil if the caller flushes its call itself
 }
 
 func (c *Call) combined() *Call { return c }
@@ -43,7 +43,7 @@ func (c *Call) combined() *Call { return c }
 // Embedding is a pointer to a storage's own type of call, which embeds [Call].
 type Embedding interface{ combined() *Call }
 
-// Config says how a storage's calls are flushed.
+// Config decides how a storage's calls are flushed.
 type Config[C Embedding] struct {
 	// Flush carries out calls of one line together, and keeps the outcome of each. It returns the calls
 	// that have no outcome, and did not happen, because one of several calls spoiled the flush for the
@@ -56,8 +56,8 @@ type Config[C Embedding] struct {
 	Keep func(call C)
 	// Context is the context of the flushes that no caller carries out. They end when it does.
 	Context context.Context //nolint:containedctx // of the flushes; no caller's context ends one
-	// Interruptible says that Flush returns when its context ends, however long the server takes. Without
-	// it a caller flushes its call itself only where the caller's context cannot end.
+	// Interruptible means that Flush returns when its context ends, however long the server takes.
+	// Without it a caller flushes its call itself only if the caller's context cannot end.
 	Interruptible bool
 
 	// Calls, Ops and Bytes limit the calls, operations and bytes of one flush, which takes at least one
@@ -114,10 +114,10 @@ func (c *Combiner[C]) Close() {
 	c.flushes.Wait()
 }
 
-// Do gets calls carried out, and returns when each has its outcome. Where Do returns an error the caller
-// must not look at the outcomes. The error is ctx.Err() where ctx has ended already, storage.ErrClosed where
-// the Combiner is closed, storage.ErrUnavailable where ctx ended before any of the calls was flushed, and
-// storage.ErrUnknown where it ended later. A flush that other calls share goes on without this caller.
+// Do gets calls carried out, and returns when each has its outcome. If Do returns an error, the caller must
+// not read the outcomes. The error is ctx.Err() if ctx has ended already, storage.ErrClosed if the Combiner
+// is closed, storage.ErrUnavailable if ctx ended before any of the calls was flushed, and storage.ErrUnknown
+// if it ended later. A flush that other calls share goes on without this caller.
 func (c *Combiner[C]) Do(ctx context.Context, calls ...C) error {
 	if err := ctx.Err(); err != nil {
 		return err // nothing happened
@@ -140,7 +140,7 @@ func (c *Combiner[C]) Do(ctx context.Context, calls ...C) error {
 	return nil
 }
 
-// ended returns the error for a caller whose context ended. sent says that a call of it was flushed.
+// ended returns the error for a caller whose context ended. sent means that a call of it was flushed.
 func ended(ctx context.Context, sent bool) error {
 	if sent {
 		return fmt.Errorf("%w: %w", storage.ErrUnknown, context.Cause(ctx))
@@ -148,9 +148,9 @@ func ended(ctx context.Context, sent bool) error {
 	return fmt.Errorf("%w: %w", storage.ErrUnavailable, context.Cause(ctx))
 }
 
-// submit hands over calls. It reports own where the caller is to flush its single call itself, in line l.
-// Otherwise landed of each call is closed when the call has its outcome. carries says that the caller may
-// flush a call itself.
+// submit hands over calls. It reports own if the caller is to flush its single call itself, in line l.
+// Otherwise landed of each call is closed when the call has its outcome. carries means that the caller
+// may flush a call itself.
 func (c *Combiner[C]) submit(calls []C, carries bool) (l *line[C], own bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,7 +193,7 @@ func (c *Combiner[C]) admits(l *line[C], call *Call) bool {
 	return true
 }
 
-// line returns the line with a number, which it makes where there is none. The mutex is held.
+// line returns the line with a number, which it makes if there is none. The mutex is held.
 func (c *Combiner[C]) line(number int) *line[C] {
 	l := c.lines[number]
 	if l == nil {
@@ -203,7 +203,7 @@ func (c *Combiner[C]) line(number int) *line[C] {
 	return l
 }
 
-// ready reports whether the next flush of a line begins now, with so many calls waiting. It begins where no
+// ready reports whether the next flush of a line begins now, with so many calls waiting. It begins if no
 // flush is under way. It begins during other flushes when as many calls wait as one of them carries: so
 // callers in a loop come in groups, and while the server works for one group the others get ready. The mutex
 // is held.
@@ -253,7 +253,7 @@ func (c *Combiner[C]) work(l *line[C]) bool {
 	defer c.mu.Unlock()
 	for {
 		calls := c.take(l)
-		if len(calls) > 0 { // none where all waiting callers have left
+		if len(calls) > 0 { // none if all waiting callers have left
 			c.call(l) // another flush may begin at once for the calls that this one leaves waiting
 			c.mu.Unlock()
 			c.carryOut(c.cfg.Context, l.number, calls)
@@ -332,17 +332,17 @@ func (c *Combiner[C]) flushOwn(ctx context.Context, l *line[C], call []C) {
 }
 
 // A flush that is about to begin lets callers run first. patience is how many yields in a row bring no new
-// call before it gives up, which takes some ten microseconds. Where the application keeps all processors
+// call before it gives up, which takes some ten microseconds. If the application keeps all processors
 // busy, each yield takes tens of milliseconds, and patienceTime ends the waiting.
 const (
 	patience     = 200
 	patienceTime = time.Millisecond
 )
 
-// gather lets the callers that just got their outcome call again before the next flush begins, where no
-// other flush is under way. Without gather the first of them would begin the next flush alone, and callers
-// in a loop would be flushed in turns: all but one, and then that one by itself. Where flushes go side by
-// side (Group) half of the callers are enough: the server works for them while the others get ready. While
+// gather lets the callers that just got their outcome call again before the next flush begins, if no other
+// flush is under way. Without gather the first of them would begin the next flush alone, and callers in a
+// loop would be flushed in turns: all but one, and then that one by itself. If flushes go side by side
+// (Group), half of the callers are enough: the server works for them while the others get ready. While
 // gather waits no flush of some of the calls may begin, so it sets called. The mutex is held, except while
 // others run.
 func (c *Combiner[C]) gather(l *line[C], landed int) {

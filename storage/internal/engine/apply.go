@@ -18,7 +18,7 @@ func Answers(txs []storage.Tx) []storage.Applied {
 	return applied
 }
 
-// Cut splits the first n elements off places. taken is nil where n is 0.
+// Cut splits the first n elements off places. taken is nil if n is 0.
 func Cut(places []storage.Placed, n int) (taken, rest []storage.Placed) {
 	if n == 0 {
 		return nil, places

@@ -9,7 +9,7 @@ type plan struct {
 	changes []*Record
 	deletes []*Record
 	settles []*Record
-	// takes has the unique keys that operations of this Tx take, with the refs of these operations.
+	// takes holds the unique keys that operations of this Tx take, with the refs of these operations.
 	takes map[uniqueKey]storage.Ref
 	// refused is nil while no operation is refused.
 	refused *storage.DependencyError
@@ -60,7 +60,7 @@ func (s *Step) check(tx *storage.Tx) *storage.DependencyError {
 	return p.refused
 }
 
-// rely sets Busy where another transaction has locked r, on which the step relies. It returns r.
+// rely sets Busy if another transaction has locked r, on which the step relies. It returns r.
 func (s *Step) rely(r *Record) *Record {
 	if r != nil && r.Locked {
 		s.Busy = true
@@ -68,7 +68,7 @@ func (s *Step) rely(r *Record) *Record {
 	return r
 }
 
-// atVersion returns the record of a ref. Where there is none, or it has another version and
+// atVersion returns the record of a ref. If there is none, or it has another version and
 // version is not 0, the Tx is refused and atVersion returns nil.
 func (s *Step) atVersion(ref storage.Ref, version int64) *Record {
 	r := s.Store.Find(ref)

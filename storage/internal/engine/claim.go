@@ -12,27 +12,27 @@ import (
 // would find work.
 type Claim struct {
 	Req *storage.ClaimRequest
-	// Queues are the queues of the request, nil where there is no such queue.
+	// Queues are the queues of the request, nil if there is no such queue.
 	Queues []*Queue
 	// Taken are the tasks taken, in the order of their claim.
 	Taken []*Record
 
 	step    *Step
 	bytes   int  // of the payloads of all tasks that admit was asked about
-	ticked  int  // the bytes of the payloads of all cursors that tick looked at
+	ticked  int  // the bytes of the payloads of all cursors that tick has read
 	suspect bool // a suspect was taken
 	looked  bool // lookForDeclined was called
 	looks   bool // the claim takes nothing, and changes nothing
-	// declined has the declined tasks of each queue; nil where there are none for this claim.
+	// declined holds the declined tasks of each queue; nil if there are none for this claim.
 	declined []declined
-	// rings are the rings of the queues with partitions; nil if the claim has looked at none.
+	// rings are the rings of the queues with partitions; nil if the claim has read none.
 	rings []ring
 }
 
 // declined holds, for one queue, the first task in the line of each kind.
 type declined struct {
 	lines   []*Line
-	first   []*Record // by line, nil where the claim may take no task of the kind
+	first   []*Record // by line, nil if the claim may take no task of the kind
 	passed  []passed  // by line
 	without Flags     // the flags for which first was looked up: it has tasks without these
 }
@@ -87,9 +87,9 @@ func (c *Claim) Take() {
 	}
 }
 
-// next returns the waiting task of the i-th queue that the claim takes next, or nil. starts says that the
-// task is to start at once: only then may it be start-only or, once in a claim, a suspect. keyed reports
-// whether the queue has partitions: then the task has the first turn of the ring.
+// next returns the waiting task of the i-th queue that the claim takes next, or nil. starts means that
+// the task is to start at once: only then may it be start-only or, once in a claim, a suspect. keyed
+// reports whether the queue has partitions: then the task has the first turn of the ring.
 func (c *Claim) next(i int, starts bool) (r *Record, keyed bool) {
 	q := c.Queues[i]
 	if q == nil {
@@ -142,7 +142,7 @@ func (c *Claim) nextOrdinary(i int, without Flags) *Record {
 }
 
 // nextDeclined returns the first declined task of the i-th queue, of the kinds that the claim names,
-// that has none of the flags without; nil where there is none.
+// that has none of the flags without; nil if there is none.
 func (c *Claim) nextDeclined(i int, without Flags) (next *Record) {
 	c.lookForDeclined()
 	if c.declined == nil {
@@ -206,7 +206,7 @@ func (c *Claim) lookForDeclined() {
 	}
 }
 
-// earlier returns the one of two records whose place comes first; either may be nil.
+// earlier returns the record of two whose place comes first; either may be nil.
 func earlier(a, b *Record) *Record {
 	if a == nil || b != nil && b.Before(a.Place) {
 		return b
@@ -215,7 +215,7 @@ func earlier(a, b *Record) *Record {
 }
 
 // LimitAdmits reports whether there is an i-th queue and its limit admits another task, if it costs nothing.
-// starts says that the task is to start at once.
+// starts means that the task is to start at once.
 func (c *Claim) LimitAdmits(i int, starts bool) bool {
 	switch q := c.Queues[i]; {
 	case q == nil:
@@ -298,9 +298,9 @@ func (c *Claim) Give(a *storage.Claimed) {
 
 // Survey returns the earliest moment at which a task, a cursor or the end of a pause is due in the
 // queues, 0 if there is none, and reports whether another claim would find work at once: maintenance
-// that remains, or a task for the same request. A second suspect does not count: a runner that was
-// given a suspect asks for no other. bounded names the queues whose limit admits no task of this claim, or
-// not the one that comes next, and held those with a partition that is at its Concurrency.
+// that remains, or a task for the same request. A second suspect does not count: a runner that has claimed
+// a suspect asks for no other. bounded names the queues whose limit admits no task of this claim, or not
+// the one that comes next, and held the queues with a partition that is at its Concurrency.
 func (c *Claim) Survey() (next int64, more bool, bounded, held []string) {
 	again := c.again()
 	for i, q := range c.Queues {
@@ -319,13 +319,13 @@ func (c *Claim) Survey() (next int64, more bool, bounded, held []string) {
 	return next, more, bounded, held
 }
 
-// outlook is what a claim leaves in a queue: the part of Survey for it.
+// outlook is the part of Survey for one queue: the work that a claim leaves in it.
 type outlook struct {
 	next                int64
 	more, bounded, held bool
 }
 
-// outlook looks at what the claim leaves in the i-th queue, by a claim again that only looks.
+// outlook returns the work that the claim leaves in the i-th queue, by a claim again that takes nothing.
 func (c *Claim) outlook(i int, again *Claim) (o outlook) {
 	q, s := c.Queues[i], c.step
 	o.next = Sooner(s.nextDue(q), s.rests(q))
@@ -361,7 +361,7 @@ func (c *Claim) outlook(i int, again *Claim) (o outlook) {
 // Concurrency.
 func (c *Claim) holds(i int) bool { return c.rings != nil && c.rings[i].held }
 
-// again returns a claim like this one that comes after it, and only looks.
+// again returns a claim like this one that comes after it, and takes nothing.
 func (c *Claim) again() Claim {
 	return Claim{Req: c.Req, Queues: c.Queues, step: c.step, suspect: c.suspect, looks: true}
 }

@@ -41,11 +41,11 @@ import (
 // Store keeps the records that a Step works on. The Step itself changes the fields of a record;
 // the Store keeps the lines in which records stand, and finds records.
 type Store interface {
-	// Queue returns the queue of a name, which it makes where there is none.
+	// Queue returns the queue of a name, which it makes if there is none.
 	Queue(name string) *Queue
-	// Find returns the record of a ref, nil where there is none.
+	// Find returns the record of a ref, nil if there is none.
 	Find(ref storage.Ref) *Record
-	// Holder returns the hold on a unique key of a queue, false where there is none. The hold
+	// Holder returns the hold on a unique key of a queue, false if there is none. The hold
 	// may be a window that is over.
 	Holder(queue, key string) (Hold, bool)
 	// Hold replaces the hold on a unique key.
@@ -70,7 +70,7 @@ type Store interface {
 
 // Lines is a Store that knows the order in which records stand.
 type Lines interface {
-	// First returns the first record in the line of a state, nil where there is none. Tasks
+	// First returns the first record in the line of a state, nil if there is none. Tasks
 	// whose cancel was asked may stand in the line of the state Pending.
 	First(q *Queue, line State) *Record
 	// LinesNamed returns the lines of these kinds, which are sorted and distinct.
@@ -91,7 +91,7 @@ type Lines interface {
 
 // Local is a Store of which the engine decides everything, in this process.
 type Local interface {
-	// Lookup returns the queue of a name, nil where there is none.
+	// Lookup returns the queue of a name, nil if there is none.
 	Lookup(name string) *Queue
 	// IsEmpty reports whether a queue has no records.
 	IsEmpty(q *Queue) bool
@@ -116,12 +116,12 @@ type Local interface {
 	Page(l *Line, after Mark, newest bool, n int) []*Record
 	// MarkOf returns the mark of a record in a listing.
 	MarkOf(r *Record) Mark
-	// SortAfter returns the first Sort in the line of a state that is greater than another, 0 where there is
+	// SortAfter returns the first Sort in the line of a state that is greater than another, 0 if there is
 	// none.
 	SortAfter(q *Queue, state State, sort int64) int64
 }
 
-// Hold is the hold on a unique key by a task: until a moment or, where that is 0, for the
+// Hold is the hold on a unique key by a task: until a moment or, if that is 0, for the
 // life of the task.
 type Hold struct {
 	ID    string
@@ -132,7 +132,7 @@ type Hold struct {
 type Step struct {
 	Store  Store
 	Lines  Lines // for claims; nil in other steps
-	Local  Local // nil where a server does the maintenance and keeps the settings
+	Local  Local // nil if a server does the maintenance and keeps the settings
 	Limits storage.Limits
 
 	// Now is the moment of the step by the storage's clock. All moments are microseconds
@@ -141,26 +141,26 @@ type Step struct {
 	// Come is the moment up to which moments count as past in this step: Now, or 0 while a clock
 	// that jumped ahead is not trusted yet.
 	Come int64
-	// Jumped is when a wait began because the clock had jumped ahead, 0 where no wait is on.
+	// Jumped is when a wait began because the clock had jumped ahead, 0 if no wait is on.
 	Jumped int64
-	// Mark is the last version that was given, and Turn the last place in the order of a
+	// Mark is the last version that was assigned, and Turn the last place in the order of a
 	// line. Both only grow from step to step, and when a step that writes begins they are at least
 	// Now: the turn of a task that joined the tail of a line is the time at which it joined.
 	Mark, Turn int64
-	// Busy is set where the step relies on a record that another transaction has locked.
+	// Busy is set if the step relies on a record that another transaction has locked.
 	Busy bool
 	// PassOver refuses a cancel of a pending task that another transaction has locked, which may settle it or
 	// not. Otherwise such a cancel relies on the task.
 	PassOver bool
 
-	// Rests are those that throttled tasks have begun, if Local is nil.
+	// Rests are the rests that throttled tasks have begun, if Local is nil.
 	Rests []Rest
 
 	plan     plan     // of the Tx under way
 	overfull []*Queue // a queue for each task that died in it beyond the limit
 }
 
-// Begin begins a step that writes, at a moment. last is the moment of the last such step, 0 where it is not
+// Begin begins a step that writes, at a moment. last is the moment of the last such step, 0 if it is not
 // known. See storage.JumpAfter.
 func (s *Step) Begin(now, last int64) {
 	switch {
@@ -223,17 +223,17 @@ func (s *Step) turn() int64 {
 	return s.Turn
 }
 
-// grow gives r its next version.
+// grow sets the next version of r.
 func (s *Step) grow(r *Record) {
 	s.Mark = max(s.Mark, r.Version) + 1
 	r.Version = s.Mark
 }
 
-// SetBack is how far a version has to be ahead of the clock to show that the clock was set back. Closer than
-// that a version may stand for the clock.
+// SetBack is how far a version has to be ahead of the clock to show that the clock was set back. A version
+// that is closer may stand for the clock.
 const SetBack = int64(time.Second / time.Microsecond)
 
-// ClaimedAt returns when a task was claimed, by the version that the claim gave it and the clock. It is the
+// ClaimedAt returns when a task was claimed, by the version that the claim set and the clock. It is the
 // moment of the version, which storages need not keep, unless the clock was set back.
 func ClaimedAt(version, now int64) int64 {
 	if version-now < SetBack {
@@ -245,7 +245,7 @@ func ClaimedAt(version, now int64) int64 {
 // after returns the moment that is d from now.
 func (s *Step) after(d time.Duration) int64 { return s.Now + d.Microseconds() }
 
-// due returns the moment at that an operation names, or the moment after its delay where at is zero.
+// due returns the moment at that an operation names, or the moment after its delay if at is zero.
 func (s *Step) due(delay time.Duration, at time.Time) int64 {
 	if at.IsZero() {
 		return s.after(delay)

@@ -55,7 +55,8 @@ func (s *Step) settle(r *Record, se *storage.Settle) storage.Placed {
 }
 
 // countSnooze counts the snoozes in a row and keeps the reason of the last. A settle leads to
-// scheduled only by a snooze, so the new state tells a snooze from every other outcome.
+// scheduled only by a snooze, so the new state distinguishes a snooze from every other
+// outcome.
 func (s *Step) countSnooze(r *Record, to storage.State, reason string) {
 	if to != storage.Scheduled {
 		r.Snoozes, r.SnoozedSince, r.Reason = 0, 0, ""
@@ -109,8 +110,8 @@ func (s *Step) recoverOne(r *Record) {
 	}
 }
 
-// Extend carries out one extension of a lease, expired or not, or adds the task to x.Lost where
-// the fence is not valid. The version stays. Extend reports false where another transaction has
+// Extend carries out one extension of a lease, expired or not, or adds the task to x.Lost if
+// the fence is not valid. The version stays. Extend reports false if another transaction has
 // locked the task: then it wrote nothing.
 func (s *Step) Extend(e *storage.Extension, x *storage.Extended) bool {
 	r := s.Store.Find(e.Fence.Ref)

@@ -41,7 +41,7 @@ func (l *Limit) InForce() storage.Limit {
 	return (&storage.QueueLimit{Operator: l.Operator, Declared: l.Declared}).InForce()
 }
 
-// with returns the limit after a change of settings, nil where nothing of it is left. l may be nil.
+// with returns the limit after a change of settings, nil if nothing of it is left. l may be nil.
 func (l *Limit) with(named *storage.Settings) *Limit {
 	if named.Limit == nil && named.Declared == nil {
 		return l
@@ -200,7 +200,7 @@ func (s *Step) mayStart(q *Queue, cost storage.Cost) bool {
 	return q.hasSlot() && q.Limit.affords(cost, s.Now, s.Come)
 }
 
-// Stats returns the limit for the Stats of a queue at a moment, nil where l is nil. come is that moment, or 0
+// Stats returns the limit for the Stats of a queue at a moment, nil if l is nil. come is that moment, or 0
 // during a wait of the clock.
 func (l *Limit) Stats(now, come int64) *storage.QueueLimit {
 	if l == nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Line is one of the lines of a state that has several in a queue, which Sub tells apart: declined tasks
+// Line is one of the lines of a state that has several in a queue, which Sub distinguishes: declined tasks
 // have a line for each kind, and tasks with a partition one for each partition. A line begins with its
 // first task and goes with its last, but a partition stays while it is paused, rests, runs, has starts that
 // count or a limit of its own.
@@ -94,7 +94,7 @@ func (s *Step) begin(q *Queue, state State, sub string) *Line {
 	return s.Local.InsertLine(l)
 }
 
-// Leave counts a task that leaves a line, which ends where it is the last.
+// Leave counts a task that leaves a line, which ends if the task is its last.
 func (s *Step) Leave(q *Queue, state State, sub string) {
 	if s.Local == nil || !state.HasSubs() {
 		return
@@ -112,7 +112,7 @@ func (s *Step) Leave(q *Queue, state State, sub string) {
 	}
 }
 
-// first returns the first task that has none of the flags without, nil where there is none.
+// first returns the first task that has none of the flags without, nil if there is none.
 func (l *Line) first(without Flags) *Record {
 	if l.Size > 0 {
 		for _, r := range l.Tasks.Range(beginning.Place, without, 1) {
@@ -153,7 +153,7 @@ func (c *Claim) firstServed(i, n int, without Flags) *Record {
 	return nil
 }
 
-// partition returns the partition of a task, nil if the storage knows nothing of it.
+// partition returns the partition of a task, nil if the storage has nothing of it.
 func (s *Step) partition(r *Record) *Line {
 	if r.Partition == "" {
 		return nil
@@ -161,8 +161,8 @@ func (s *Step) partition(r *Record) *Line {
 	return s.Lines.Partition(r.Queue, r.Partition)
 }
 
-// among returns the lines of the given kinds, or up to most of the first lines of all kinds where none is
-// given.
+// among returns the lines of these kinds, or up to most of the first lines of all kinds if kinds is
+// empty.
 func (s *Step) among(q *Queue, kinds []string, most int) []*Line {
 	if s.Local != nil && q.Sizes[Declined] == 0 {
 		return nil
@@ -248,7 +248,7 @@ func (k *search) along(l *Line) (over bool) {
 				break
 			}
 		}
-		if len(k.found) == found { // where this step is rolled back, the found tasks are still in the line
+		if len(k.found) == found { // if this step is rolled back, the found tasks are still in the line
 			l.From, l.Changed = from, true
 		}
 	}

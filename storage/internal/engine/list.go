@@ -12,7 +12,8 @@ import (
 )
 
 // Mark is the place of a task in a listing: its place in its line and, if the state has several lines, that
-// state and the name of the line. Row tells tasks apart that stand at one place, which no step brings about.
+// state and the name of the line. Row distinguishes tasks that stand at one place, which no step brings
+// about.
 type Mark struct {
 	Place
 

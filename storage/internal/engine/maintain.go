@@ -5,7 +5,7 @@ import "github.com/midgehq/midge/storage"
 const (
 	// Batch is how many records of each kind of maintenance one claim handles, in all of its queues together.
 	Batch = 200
-	// BatchLeast is the least for each queue.
+	// BatchLeast is the least batch for each queue.
 	BatchLeast = 10
 	// MostPromoted is how many tasks one claim promotes, in all of its queues together. It is more than the
 	// other maintenance of a claim: a claim takes due tasks by priority only among the promoted tasks.
@@ -84,8 +84,8 @@ func (s *Step) hide(r *Record) {
 	s.put(r, Cursor, Place{max(r.Cursor.Next.UnixMicro(), s.after(storage.TickHide)), s.turn()})
 }
 
-// TrimDead removes a dead task for each one that came to a queue which has too many. It is called at the end
-// of a step, because the step may still need the tasks.
+// TrimDead removes a dead task for each dead task that came to a queue which has too many. It is called at
+// the end of a step, because the step may still need the tasks.
 func (s *Step) TrimDead() {
 	for _, q := range s.overfull {
 		s.trim(q, 1)
@@ -114,7 +114,7 @@ func (s *Step) hasTooManyDead(q *Queue) bool {
 	return most != storage.NoLimit && q.Sizes[Dead] > int64(most)
 }
 
-// Finish adds to the answer of a claim what remains to be done after it.
+// Finish adds to the answer of a claim the work that remains after it.
 func (c *Claim) Finish(a *storage.Claimed) {
 	s := c.step
 	a.Now = Time(s.Now)

@@ -85,7 +85,7 @@ func (s *Step) arm(r *Record) {
 	}
 }
 
-// end puts r into an ended state, or removes it from the storage where it is not kept.
+// end puts r into an ended state, or removes it from the storage if it is not kept.
 func (s *Step) end(r *Record, to State) {
 	r.At = s.Now
 	keep := r.Keep.Of(to.Public(), r.Side != nil && r.Side.Result != nil)
@@ -126,7 +126,7 @@ func (s *Step) transfer(r *Record, to *Queue) {
 }
 
 // put moves r from the line in which it stands to a place in another. Every transition between
-// states passes through put, or through end and Remove where the record goes.
+// states passes through put, or through end and Remove if the record goes.
 func (s *Step) put(r *Record, to State, at Place) {
 	s.count(r, to)
 	r.Queue.Sizes[to]++

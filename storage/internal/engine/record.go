@@ -27,7 +27,7 @@ type Record struct {
 	State    State
 	Flags    Flags
 	Priority int16
-	// Locked says that another transaction has locked the record: a step that writes or
+	// Locked means that another transaction has locked the record: a step that writes or
 	// relies on it has to wait for that transaction.
 	Locked bool
 	// Touched names the parts that steps have written since the record was loaded.
@@ -66,7 +66,7 @@ type Past struct {
 	Reason           string // why the task was snoozed, or is dead; of a kept completed task see success
 }
 
-// Place is a place in a line. Lines are ordered by Sort, and by Turn where two Sorts are equal. Sort is
+// Place is a place in a line. Lines are ordered by Sort, and by Turn if two Sorts are equal. Sort is
 // the moment at which a task is due, its lease or its record expires, or a cursor is handed out. For
 // waiting tasks Sort is made of priority and turn; see Band. The Turn of a declined task is the moment
 // at which it was declined.
@@ -170,7 +170,7 @@ func (r *Record) touch(parts Parts) {
 	}
 }
 
-// beside returns the Side of r for writing, makes it where r has none, and notes the parts to be written.
+// beside returns the Side of r for writing, makes it if r has none, and notes the parts to be written.
 func (r *Record) beside(parts Parts) *Side {
 	r.touch(parts)
 	if r.Side == nil {
@@ -189,7 +189,7 @@ func (r *Record) endAttempt(now int64, outcome, text, stack string) {
 }
 
 // runText packs the run that completed a task into a Reason: the version of its claim, the moment of the
-// claim if the version does not tell it, and the runner.
+// claim if that is not the moment of the version, and the runner.
 func runText(version, claimed int64, runner string) string {
 	text := strconv.FormatInt(version, 36)
 	if claimed != version {
@@ -198,7 +198,8 @@ func runText(version, claimed int64, runner string) string {
 	return text + " " + runner
 }
 
-// success returns the attempt that completed r. ok is false if r has not completed or does not tell.
+// success returns the attempt that completed r. ok is false if r has not completed or does not hold the
+// attempt.
 func (r *Record) success() (a storage.Attempt, ok bool) {
 	times, runner, ok := strings.Cut(r.Reason, " ")
 	if r.State != Completed || !ok {
@@ -266,7 +267,7 @@ func CopyRunner(r *storage.RunnerInfo) storage.RunnerInfo {
 	return c
 }
 
-// KeepParts gives a heartbeat the parts that it leaves out, from the heartbeat before.
+// KeepParts adds to a heartbeat the parts that it leaves out, from the heartbeat before.
 func KeepParts(r, before *storage.RunnerInfo) {
 	if r.Schedules == nil {
 		r.Schedules = before.Schedules

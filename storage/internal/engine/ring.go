@@ -8,7 +8,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// ring is the part of the ring of a queue at which a claim looks: the first ready partitions in the order of
+// ring is the part of the ring of a queue that a claim reads: the first ready partitions in the order of
 // their turns, and the tasks without a partition, which are served in turn with them.
 type ring struct {
 	turns []turn
@@ -85,7 +85,7 @@ func (c *Claim) serve(i int) {
 }
 
 // perTurn returns how many tasks the turn of a partition still has: those that earlier claims left, but no
-// more than its weight says. l is nil for the tasks without a partition.
+// more than its weight allows. l is nil for the tasks without a partition.
 func (l *Line) perTurn() int64 {
 	if l == nil {
 		return 1
@@ -166,14 +166,14 @@ func (c *Claim) serves(i int, l *Line, r *Record, without Flags) bool {
 	return false
 }
 
-// cuts reports whether a claim has looked at MaxTurns partitions of the i-th queue, and others are left.
+// cuts reports whether a claim has read MaxTurns partitions of the i-th queue, and others are left.
 func (c *Claim) cuts(i int) bool {
 	return c.rings != nil && !c.rings[i].whole && c.rings[i].read >= storage.MaxTurns
 }
 
 // leaveRing leaves the turn that the claim has not ended in the i-th queue to the next claim. It puts the
-// partitions that the claim has passed over at the end of the ring, if it has looked at MaxTurns and others
-// are left, so that the next claim looks at these.
+// partitions that the claim has passed over at the end of the ring, if it has read MaxTurns and others are
+// left, so that the next claim reads these.
 func (c *Claim) leaveRing(i int) {
 	if c.rings != nil && len(c.rings[i].turns) > 0 {
 		c.rings[i].turns[0].leave()
@@ -302,7 +302,7 @@ func (s *Step) Arrange(l *Line) {
 }
 
 // IsMisplaced reports whether a partition is not where Arrange puts it, so that it could stay there for ever.
-// One with tasks may be ready, or rest because of its rate.
+// A partition with tasks may be ready, or rest because of its rate.
 func (l *Line) IsMisplaced() bool {
 	switch at := max(l.Paused, l.Rest); {
 	case at != 0:
@@ -497,7 +497,7 @@ func (l *Line) Stats(now, come int64) storage.PartitionStats {
 // big-endian. The length of its packed Own follows, in one byte, then that and its packed Starts.
 const keptBytes = 32
 
-// Pack packs what a partition keeps beside its tasks and its place, nil for nothing.
+// Pack packs the data that a partition keeps beside its tasks and its place, nil for nothing.
 func (l *Line) Pack() []byte {
 	if l.Paused == 0 && l.Rest == 0 && l.Running <= 0 && l.Left == 0 && len(l.Starts) == 0 && l.Own == nil {
 		return nil
@@ -510,7 +510,8 @@ func (l *Line) Pack() []byte {
 	return append(append(append(b, byte(len(own))), own...), l.Starts.Pack()...)
 }
 
-// Unpack sets what Pack packed. It reports false for bytes that Pack cannot have made, and then sets nothing.
+// Unpack sets the data that Pack packed. It reports false for bytes that Pack cannot have made, and then sets
+// nothing.
 func (l *Line) Unpack(b []byte) bool {
 	l.Paused, l.Rest, l.Running, l.Left, l.Starts, l.Own = 0, 0, 0, 0, nil, nil
 	if len(b) == 0 {

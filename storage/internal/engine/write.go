@@ -29,8 +29,8 @@ func (s *Step) insert(in *storage.Insert) storage.Placed {
 	return placed
 }
 
-// existing says where the step left the task that an insert found, or the holder for which the insert was
-// skipped. The holder may have ended, and only its window be left.
+// existing returns the task that an insert found as the step left it, or the holder for which the insert
+// was skipped. The holder may have ended, and only its window be left.
 func (s *Step) existing(ref storage.Ref) storage.Placed {
 	placed := storage.Placed{Ref: ref}
 	if r := s.Store.Find(ref); r != nil {
@@ -121,7 +121,7 @@ func (s *Step) changeState(r *Record, ch *storage.Change) {
 }
 
 // reschedule puts r into scheduled or retry, until the moment that a change names, or into waiting
-// where that moment has come. A change that names no moment leaves r in its place.
+// if that moment has come. A change that names no moment leaves r in its place.
 func (s *Step) reschedule(r *Record, ch *storage.Change, to State) {
 	if ch.Delay == 0 && ch.At.IsZero() {
 		return

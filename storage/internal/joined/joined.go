@@ -14,7 +14,7 @@ import (
 // NoTransaction returns the error of an Apply within a transaction that is nil.
 func NoTransaction() error { return storage.Invalid("transaction", "nil", "one that has begun") }
 
-// Check returns an *InvalidError where an Apply must not be tried: for bad input, or a call with an identity.
+// Check returns an *InvalidError if an Apply must not be tried: for bad input, or a call with an identity.
 func Check(limits storage.Limits, call storage.Call, txs []storage.Tx) error {
 	if err := storage.CheckTxs(limits, txs); err != nil {
 		return err
@@ -43,7 +43,7 @@ func Known(err error) error {
 // undoTime bounds how long the rollback of a try may take, whether its context has ended or not.
 const undoTime = 5 * time.Second
 
-// Undo rolls a try back to its savepoint. Where that fails it ends the whole transaction and returns an
+// Undo rolls a try back to its savepoint. If that fails, it ends the whole transaction and returns an
 // error, so that the application does not commit half of a step.
 func Undo(
 	ctx context.Context, run func(ctx context.Context, statement string) error,
@@ -56,7 +56,7 @@ func Undo(
 		err = run(ctx, "RELEASE SAVEPOINT midge")
 	}
 	if err != nil {
-		_ = rollback(ctx) // where this fails too the connection is gone, and the transaction with it
+		_ = rollback(ctx) // if this fails too, the connection is gone, and the transaction with it
 	}
 	return err
 }

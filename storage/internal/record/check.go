@@ -16,7 +16,7 @@ const Newer = ^(engine.Special | engine.Started | engine.StartOnly | engine.IsSu
 // ErrNewer is the error for a task that this version leaves to processes of a newer version.
 var ErrNewer = errors.New("a newer version of midge wrote this task, and can read it")
 
-// Check returns storage.ErrDamaged for a record that no step can have written. It does not look at the lease
+// Check returns storage.ErrDamaged for a record that no step can have written. It does not check the lease
 // and the Side. The caller has read the past with Past, and made sure that none of the flags is in Newer.
 func Check(r *engine.Record) error {
 	sp := &r.Spec
@@ -53,5 +53,5 @@ func IsPlaced(r *engine.Record) bool {
 // LastMoment is the last microsecond of the year 9999: JSON has no later time.
 const LastMoment = 253402300799_999999
 
-// isMoment reports whether a time that was read is one that can be shown to callers.
+// isMoment reports whether a time that was read can be shown to callers.
 func isMoment(us int64) bool { return us >= 0 && us <= LastMoment }

@@ -9,7 +9,7 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// states has each state at its number in an outcome. New states come last.
+// states holds each state at its number in an outcome. New states come last.
 var states = storage.States()
 
 // The first byte of a Placed in an outcome: the number of its state, from 1, and these flags.
@@ -74,7 +74,7 @@ func eachPlaced(tx *storage.Tx, a *storage.Applied, f func(storage.Ref, *storage
 	}
 }
 
-// Applied reads the outcome of the same Txs. It returns an ErrUnknown where b does not fit
+// Applied reads the outcome of the same Txs. It returns an ErrUnknown if b does not fit
 // them.
 func Applied(b []byte, txs []storage.Tx) ([]storage.Applied, error) {
 	applied := engine.Answers(txs)

@@ -1,6 +1,6 @@
 // Package record packs the parts of a task that are seldom asked for, for storages that keep them as
 // bytes in a row: its record, its past, its lease and its history. It also checks a task that was read:
-// bytes from a storage are input too, and give storage.ErrDamaged where no step can have written them.
+// bytes from a storage are input too, and lead to storage.ErrDamaged if no step can have written them.
 //
 // A record is the content of a task's insert, which seldom changes:
 //
@@ -12,8 +12,8 @@
 //	the numbers.
 //
 // Each part has a number, its length and its content. Part 1 is the partition, part 2 the cost as a varint,
-// 0 for none. All other parts are for newer versions: this version writes them again as it read them. Where
-// an older process must not ignore a part, the newer version also sets a flag of the task that the older does
+// 0 for none. All other parts are for newer versions: this version writes them again as it read them. If an
+// older process must not ignore a part, the newer version also sets a flag of the task that the older does
 // not know ([Newer]).
 package record
 
@@ -145,8 +145,8 @@ func packCursor(c *storage.Cursor) []byte {
 	return b
 }
 
-// Spec unpacks a record, or returns storage.ErrDamaged. The payload and rest share the memory of b. Where the
-// kind equals like it shares the memory of like.
+// Spec unpacks a record, or returns storage.ErrDamaged. The payload and rest share the memory of b. If the
+// kind equals like, it shares the memory of like.
 func Spec(b []byte, like string) (sp engine.Spec, rest []byte, err error) {
 	if len(b) == 0 || b[0]&engine.IsRecord == 0 {
 		return sp, nil, storage.ErrDamaged
@@ -196,7 +196,7 @@ func Spec(b []byte, like string) (sp engine.Spec, rest []byte, err error) {
 }
 
 // AppendPast appends a packed past to b, without Created, which each storage keeps by itself. It appends
-// nothing where nothing has happened. Otherwise it appends the retries and the crashes and, where there are
+// nothing if nothing has happened. Otherwise it appends the retries and the crashes and, if there are
 // snoozes or a reason, the snoozes, the time of the first, and the reason to the end.
 func AppendPast(b []byte, p *engine.Past) []byte {
 	if *p == (engine.Past{Created: p.Created}) {
@@ -232,7 +232,7 @@ func Past(b []byte, created int64) (engine.Past, error) {
 	return p, nil
 }
 
-// Lease packs the lease of a task: its token and its runner. It is empty where the task is not pending.
+// Lease packs the lease of a task: its token and its runner. It is empty if the task is not pending.
 func Lease(r *engine.Record) []byte {
 	if !r.State.IsPending() {
 		return []byte{}
@@ -253,7 +253,7 @@ func SetLease(r *engine.Record, lease []byte) bool {
 	return true
 }
 
-// PackAttempts packs a history, as JSON. It leaves out the moments of claims that the versions tell.
+// PackAttempts packs a history, as JSON. It leaves out the moments of claims that follow from the versions.
 func PackAttempts(attempts []storage.Attempt) []byte {
 	attempts = slices.Clone(attempts)
 	for i := range attempts {

@@ -14,8 +14,8 @@ import (
 // tryEvery is how often a storage finds out by a write of its own whether it is full.
 const tryEvery = time.Minute
 
-// Room says whether a storage is full: by the last write that it refused, and by the trials of the storage.
-// A new Room has space. It is safe for concurrent use.
+// Room holds whether a storage is full: by the last write that it refused, and by the trials of the
+// storage. A new Room has space. It is safe for concurrent use.
 type Room struct {
 	Of     string // what may be full: "Redis"
 	Remedy string // what makes room: "raise maxmemory"
@@ -48,7 +48,7 @@ func (r *Room) Wrote(err error, applied ...storage.Applied) {
 	}
 }
 
-// Tried notes the result of a trial: why the storage is full, "" where it is not.
+// Tried notes the result of a trial: why the storage is full, "" if it is not.
 func (r *Room) Tried(why string) {
 	if why != "" {
 		r.set(why)

@@ -2,12 +2,12 @@
 // that follows, and chooses whom a wake-up wakes.
 //
 // A [Stream] numbers the events of the whole storage and knows the last events of each queue. A Claim
-// returns the number of the last event before it looked for tasks; a Wait from that number finds every
-// later event, however late the Wait begins, except work that others look for. Events come from the
-// storage's own steps, and from a channel on which a server tells of the steps of other processes. Each
+// returns the number of the last event before it read tasks; a Wait from that number finds every later
+// event, however late the Wait begins, except work that others are to claim. Events come from the
+// storage's own steps, and from a channel on which a server reports the steps of other processes. Each
 // time that a connection to the channel begins counts as an event of every queue: a Wait from an earlier
 // number returns at once, whatever was missed until then. While the channel is lost wake-ups are missed;
-// therefore callers bound their Wait, and look for work by themselves.
+// therefore callers bound their Wait, and claim from time to time without a wake-up.
 //
 // New work wakes one of the waiting callers, the one that has waited longest. The next is woken by a Claim
 // that leaves work behind ([Stream.Left]), so that wake-ups follow the work and end with it. Until a Claim
@@ -53,7 +53,7 @@ func Of(work, alert bool) Event {
 	return News
 }
 
-// passAfter is how long after a wake-up the next caller is woken, where no Claim has begun until then.
+// passAfter is how long after a wake-up the next caller is woken, if no Claim has begun until then.
 const passAfter = 10 * time.Millisecond
 
 // spread is how many callers a Claim wakes that leaves work behind: as each of them may do the same, many
@@ -63,7 +63,7 @@ const spread = 2
 // Stream is a storage's stream of wake-ups. Its zero value is ready for use. It is safe for concurrent use.
 // Only Wait blocks.
 type Stream struct {
-	// Elsewhere, where it is set, finds a caller in another process for work of a queue for which nobody waits
+	// Elsewhere, if it is set, finds a caller in another process for work of a queue for which nobody waits
 	// here. It is called under the stream's lock, must not block, and is not called after Close.
 	Elsewhere func(queue string)
 
@@ -77,8 +77,8 @@ type Stream struct {
 	why    error     // why it was lost
 }
 
-// queue holds the number of a queue's last event, of its last work for which nobody looks yet, of its last
-// event of News or Alert and of its last Alert, and its waiters.
+// queue holds the number of a queue's last event, of its last work for which no Claim has begun yet, of
+// its last event of News or Alert and of its last Alert, and its waiters.
 type queue struct {
 	last, work, news, alert storage.Since
 
@@ -86,8 +86,8 @@ type queue struct {
 	others []*waiter // they wait for news or alerts only
 
 	known bool        // somebody has waited for the queue
-	owed  bool        // a taker was woken for work, and nobody has looked since
-	late  *time.Timer // wakes another where nobody looks for long; nil until first needed
+	owed  bool        // a taker was woken for work, and no Claim has begun since
+	late  *time.Timer // wakes another if no Claim begins for long; nil until first needed
 }
 
 // waiter is one Wait under way. Each of its queues lists it.
@@ -105,7 +105,7 @@ func (w *waiter) wake() {
 	}
 }
 
-// next returns the taker that has waited longest, nil where nobody waits for work.
+// next returns the taker that has waited longest, nil if nobody waits for work.
 func (q *queue) next() *waiter {
 	for _, w := range q.takers {
 		if !w.done {
@@ -115,7 +115,7 @@ func (q *queue) next() *waiter {
 	return nil
 }
 
-// give wakes the next taker of a queue for work, and has another woken where nobody looks then. It reports
+// give wakes the next taker of a queue for work, and has another woken if no Claim begins then. It reports
 // whether there was a taker. The caller holds mu.
 func (s *Stream) give(name string, q *queue) bool {
 	w := q.next()
@@ -129,7 +129,7 @@ func (s *Stream) give(name string, q *queue) bool {
 	return true
 }
 
-// passLater has another caller woken if nobody looks. The caller holds mu.
+// passLater has another caller woken if no Claim begins. The caller holds mu.
 func (s *Stream) passLater(name string, q *queue) {
 	if q.late == nil {
 		q.late = time.AfterFunc(passAfter, func() { s.pass(name, q) })
@@ -163,7 +163,7 @@ func (q *queue) happened(req *storage.WaitRequest, takes bool) bool {
 	case req.CancelsOnly:
 		return q.alert > req.Since
 	case takes && q.news <= req.Since && q.work > req.Since:
-		q.work, q.owed = 0, true // this caller looks
+		q.work, q.owed = 0, true // this caller claims
 		return true
 	}
 	return q.news > req.Since
@@ -251,7 +251,7 @@ func (s *Stream) Ring(event Event, queues ...string) {
 	}
 }
 
-// queue returns the queue of a name, which it makes where there is none. The caller holds mu.
+// queue returns the queue of a name, which it makes if there is none. The caller holds mu.
 func (s *Stream) queue(name string) *queue {
 	q := s.queues[name]
 	if q == nil {
@@ -264,7 +264,7 @@ func (s *Stream) queue(name string) *queue {
 	return q
 }
 
-// Alone notes that no other process hears of the Shared work of a queue. If nobody here looks for it within
+// Alone notes that no other process hears of the Shared work of a queue. If no Claim here begins within
 // passAfter, a caller elsewhere is found.
 func (s *Stream) Alone(name string) {
 	s.mu.Lock()
@@ -274,7 +274,7 @@ func (s *Stream) Alone(name string) {
 	}
 }
 
-// pass wakes the next taker of a queue, or one elsewhere, where nobody has looked since the last wake-up.
+// pass wakes the next taker of a queue, or one elsewhere, if no Claim has begun since the last wake-up.
 func (s *Stream) pass(name string, q *queue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -350,7 +350,7 @@ func (s *Stream) Close() {
 }
 
 // Wait returns nil once there is an event after req.Since in one of the queues that concerns the caller.
-// Where that is work, it may have woken another caller instead. Otherwise Wait returns the error of ctx when
+// If that is work, it may have woken another caller instead. Otherwise Wait returns the error of ctx when
 // ctx ends, or storage.ErrClosed.
 func (s *Stream) Wait(ctx context.Context, req storage.WaitRequest) error {
 	w := &waiter{WaitRequest: req, woken: make(chan struct{})}
@@ -395,7 +395,7 @@ func (s *Stream) join(w *waiter) (happened bool, err error) {
 		}
 		q.takers = append(q.takers, w)
 		switch {
-		case w.Since >= q.last: // it has looked since
+		case w.Since >= q.last: // its Claim began after that
 			q.owed = false
 		case q.owed: // by a caller who may have left
 			s.passLater(name, q)
