@@ -8,7 +8,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// boundedCostKeptRules say that a task has its cost through all changes of state, until a change replaces it.
+// boundedCostKeptRules state that a task has its cost through all changes of state, until a change replaces
+// it.
 func boundedCostKeptRules() []rule {
 	return []rule{
 		state("bounded/cost stored", costStored,

@@ -7,7 +7,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// boundedCostLineRules say that nothing cheaper overtakes a task whose cost the rate does not admit yet.
+// boundedCostLineRules state that nothing cheaper overtakes a task whose cost the rate does not admit yet.
 func boundedCostLineRules() []rule {
 	return []rule{
 		state("bounded/cost holds the line back", costLine,

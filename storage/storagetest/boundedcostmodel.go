@@ -75,7 +75,7 @@ func (m *ringModel) admits(req storage.ClaimRequest, t *ringTask, c storage.Clai
 	return true
 }
 
-// bounded checks what the answer of a claim says of the tasks that are left.
+// bounded checks the answer of a claim about the tasks that are left.
 func (m *ringModel) bounded(req storage.ClaimRequest, c storage.Claimed, suspect bool) {
 	m.Helper()
 	var first *ringTask

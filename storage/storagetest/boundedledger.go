@@ -22,7 +22,7 @@ type costStart struct {
 	cost int64
 }
 
-// charge returns what a start of a cost uses up.
+// charge returns the part of the rate that a start of a cost uses up.
 func (l *costLedger) charge(c storage.Cost) int64 {
 	switch c {
 	case storage.NoCost:
@@ -56,7 +56,7 @@ func (l *costLedger) admits(c storage.Cost, now time.Time) (must, may bool) {
 	return !now.Before(from.Add(l.late())), !now.Before(from)
 }
 
-// started notes a start, which fails the rule where it is too early.
+// started notes a start, which fails the rule if it is too early.
 func (l *costLedger) started(r *rig, c storage.Cost, now time.Time) {
 	r.Helper()
 	if _, may := l.admits(c, now); !may {
@@ -65,7 +65,7 @@ func (l *costLedger) started(r *rig, c storage.Cost, now time.Time) {
 	l.starts = append(l.starts, costStart{now, l.charge(c)})
 }
 
-// sum returns what the starts cost together that count at a moment, if each counts for this long.
+// sum returns the sum of the costs of the starts that count at a moment, if each counts for this long.
 func (l *costLedger) sum(now time.Time, long time.Duration) (sum int64) {
 	for _, s := range l.starts {
 		if s.at.Add(long).After(now) {

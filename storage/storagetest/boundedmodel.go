@@ -17,7 +17,7 @@ type boundedSteps struct {
 	fences  map[string]held
 	starts  []time.Time // all starts since the queue had its rate
 	limit   storage.Limit
-	allowed int // how many tasks may be pending: what the limit allows, and what ran when it was lowered
+	allowed int // how many tasks may be pending: as many as the limit allows, or ran when it was lowered
 	next    int
 }
 

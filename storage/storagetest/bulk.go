@@ -90,7 +90,7 @@ func bulkFields(r *rig) {
 	r.want("enqueued and there", [2]int64{main.Totals.Enqueued, main.Live()}, [2]int64{206, 206})
 }
 
-// reads fails the rule where a task is not as it was inserted.
+// reads fails the rule if a task is not as it was inserted.
 func (r *rig) reads(t storage.Task, j storage.Insert, state storage.State) {
 	r.Helper()
 	r.want("payload of "+j.Ref.ID, string(t.Payload), string(j.Payload))

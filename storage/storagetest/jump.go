@@ -84,7 +84,7 @@ func (r *rig) time() {
 	r.heartbeat(storage.RunnerInfo{ID: "r1", For: time.Hour})
 }
 
-// quiet fails the rule where a claim finds anything.
+// quiet fails the rule if a claim finds anything.
 func (r *rig) quiet(when string) storage.Claimed {
 	r.Helper()
 	c := r.claim(ask(5))
@@ -193,7 +193,7 @@ func jumpPause(r *rig) {
 	r.take(ask(1), "a")
 }
 
-// skipping returns an insert that is left out where the unique key k is taken.
+// skipping returns an insert that is left out if the unique key k is taken.
 func skipping(id string) storage.Insert {
 	j := life(id, "k")
 	j.OnConflict = storage.Skip

@@ -63,7 +63,7 @@ func keepAsAsked(r *rig) {
 	r.want("listed", len(r.list(storage.Completed))+len(r.list(storage.Cancelled)), 0)
 }
 
-// keptUntil returns when a task expires, or gone where the task is gone.
+// keptUntil returns when a task expires, or gone if the task is gone.
 func (r *rig) keptUntil(id string, gone time.Time) time.Time {
 	r.Helper()
 	if t, ok := r.snapshot(in(id)).(storage.Task); ok {

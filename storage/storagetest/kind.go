@@ -329,7 +329,7 @@ func kindDies(r *rig) {
 	since := r.read("a").Declined
 	r.pass(700 * time.Millisecond)
 	c := r.another()
-	if r.now().Sub(since) < 900*time.Millisecond { // later where the machine was slow
+	if r.now().Sub(since) < 900*time.Millisecond { // later if the machine was slow
 		r.is("a", storage.Waiting)
 	}
 	if len(c.Ended) == 0 {

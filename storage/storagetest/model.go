@@ -47,7 +47,7 @@ func statsModel(r *rig) {
 	}
 }
 
-// pick returns a random task in a state for which is returns true, or "" where there is none.
+// pick returns a random task in a state for which is returns true, or "" if there is none.
 func (m *model) pick(is func(storage.State) bool) string {
 	var ids []string
 	for id, s := range m.state {
@@ -140,7 +140,7 @@ func (m *model) settle() {
 	m.enter(id, want, s.Outcome == storage.Release)
 }
 
-// ended counts the task where s is an ended state.
+// ended counts the task if s is an ended state.
 func (m *model) ended(s storage.State) {
 	switch s {
 	case storage.Completed:

@@ -21,8 +21,8 @@ var turns sync.RWMutex
 // slack is how long the calls of a try may take in all: half of the shortest lease.
 const slack = storage.MinLease / 2
 
-// pace tells whether a try of a rule was late. In real time a rule relies on calls that are
-// fast beside its leases and delays, and beside the timeouts of the storage: where a busy
+// pace holds whether a try of a rule was late. In real time a rule relies on calls that are
+// fast beside its leases and delays, and beside the timeouts of the storage: if a busy
 // machine delays them, a lease runs out before the rule has come to it. So a try that fails
 // after its calls took longer than slack has shown nothing, and the rule is tested again, on
 // a new storage. Several goroutines of a rule may use its pace.
@@ -63,7 +63,7 @@ func (p *pace) relyOn(tx storage.Tx) {
 	}
 }
 
-// answered notes that the rule relies on a timeout where err says that no answer came.
+// answered notes that the rule relies on a timeout if err means that no answer came.
 func (p *pace) answered(err error) {
 	if errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable) {
 		p.timed.Store(true)

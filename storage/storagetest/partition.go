@@ -87,7 +87,7 @@ func (r *rig) inLine(when, key string, want ...string) {
 	r.want("size of "+key+" "+when, r.partition(key).Waiting, int64(len(want)))
 }
 
-// partition returns the stats of a partition of main, without its key where there is no such partition.
+// partition returns the stats of a partition of main, without its key if there is no such partition.
 func (r *rig) partition(key string) storage.PartitionStats {
 	r.Helper()
 	page := r.partitions(storage.PartitionsQuery{Key: key})

@@ -6,7 +6,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// partitionLineRules say that after every step a task stands in the line of its partition.
+// partitionLineRules state that after every step a task stands in the line of its partition.
 func partitionLineRules() []rule {
 	return []rule{
 		state("partition/inserted", partitionInserted,

@@ -11,14 +11,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// ringTask is what the model knows of a task.
+// ringTask is a task as the model knows it.
 type ringTask struct {
 	storage.Insert
 
 	state     storage.State
 	crashes   int
 	startOnly bool
-	declined  int // the number of its decline, 0 where it stands in the line of its partition
+	declined  int // the number of its decline, 0 if it stands in the line of its partition
 	place     int // in its line: the lowest waits first
 }
 

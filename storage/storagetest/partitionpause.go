@@ -67,7 +67,7 @@ func resumingOf(key string) storage.Settings {
 	return storage.Settings{Partition: key, Pause: &storage.Pause{}}
 }
 
-// nothing fails the rule where a claim finds anything.
+// nothing fails the rule if a claim finds anything.
 func (r *rig) nothing(when string) storage.Claimed {
 	r.Helper()
 	c := r.claim(asking(5))

@@ -200,7 +200,7 @@ func listPages(r *rig) {
 		}
 		slices.Sort(got)
 		r.want("listed", got, names)
-		if n > pages+1 { // the last page may be empty where the page before was full
+		if n > pages+1 { // the last page may be empty if the page before was full
 			r.Fatalf("pages of %d: got %d, want %d", limit, n, pages)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// rig gives a rule its own storage, a session on it, and the short methods in which rules
-// are written. Each method fails the rule where the storage returns an error.
+// rig is the storage of one rule, a session on it, and the short methods in which rules
+// are written. Each method fails the rule if the storage returns an error.
 type rig struct {
 	testing.TB
 	Opened
@@ -60,7 +60,7 @@ func newRig(t testing.TB, open Opener, limits storage.Limits, virtual bool) *rig
 // Context is the rule's context: it ends with the test or after two minutes.
 func (r *rig) Context() context.Context { return r.ctx }
 
-// again opens another handle on the same data, or reports false where the storage has only one.
+// again opens another handle on the same data, or reports false if the storage has only one.
 func (r *rig) again() (*rig, bool) {
 	r.Helper()
 	if r.Again == nil {
@@ -74,7 +74,7 @@ func (r *rig) again() (*rig, bool) {
 	return &other, true
 }
 
-// spans reports whether main and side can share a Tx. Where they cannot, it tests that tx
+// spans reports whether main and side can share a Tx. If they cannot, it tests that tx
 // is refused with ErrSpan and changes none of the tasks that refs name.
 func (r *rig) spans(tx storage.Tx, refs ...storage.Ref) bool {
 	r.Helper()
@@ -93,7 +93,7 @@ func (r *rig) spans(tx storage.Tx, refs ...storage.Ref) bool {
 	return false
 }
 
-// snapshot returns the task of a ref, or nil where there is none.
+// snapshot returns the task of a ref, or nil if there is none.
 func (r *rig) snapshot(ref storage.Ref) any {
 	r.Helper()
 	t, err := r.store.Task(r.ctx, ref)
@@ -145,7 +145,7 @@ func (r *rig) passTo(moment time.Time) {
 	r.pass(moment.Sub(r.now()) + time.Millisecond)
 }
 
-// must fails the rule where err is not nil.
+// must fails the rule if err is not nil.
 func (r *rig) must(action string, err error) {
 	r.Helper()
 	if err != nil {
@@ -154,7 +154,7 @@ func (r *rig) must(action string, err error) {
 	}
 }
 
-// want fails the rule where got is not want.
+// want fails the rule if got is not want.
 func (r *rig) want(what string, got, want any) {
 	r.Helper()
 	if !reflect.DeepEqual(got, want) {
@@ -162,7 +162,7 @@ func (r *rig) want(what string, got, want any) {
 	}
 }
 
-// between fails the rule where a moment is not in a span of time. It allows some slack, since
+// between fails the rule if a moment is not in a span of time. It allows some slack, since
 // the mark of a queue may be a little ahead of the clock.
 func (r *rig) between(what string, got, from, to time.Time) {
 	r.Helper()

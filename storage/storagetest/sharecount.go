@@ -8,7 +8,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// shareCountRules say which tasks count for the limit of partitions, and when they cease to.
+// shareCountRules state which tasks count for the limit of partitions, and when they cease to.
 func shareCountRules() []rule {
 	return []rule{
 		state("share/suspects", shareSuspects,

@@ -7,7 +7,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// shareMoveRules say how the limits and the rests of partitions go with changes of tasks, with many
+// shareMoveRules state how the limits and the rests of partitions go with changes of tasks, with many
 // partitions, and with a clock that is set.
 func shareMoveRules() []rule {
 	return []rule{

@@ -8,7 +8,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// shareRestRules say when a partition rests, and how its rests, its pause and its rate go together.
+// shareRestRules state when a partition rests, and how its rests, its pause and its rate go together.
 func shareRestRules() []rule {
 	return []rule{
 		state("share/many spent", shareManySpent,

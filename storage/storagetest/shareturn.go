@@ -8,7 +8,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// shareTurnRules say how a turn by weight goes on over claims, and when its rest is lost.
+// shareTurnRules state how a turn by weight goes on over claims, and when its rest is lost.
 func shareTurnRules() []rule {
 	return []rule{
 		state("share/turn over claims", shareTurnOverClaims,

@@ -7,7 +7,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// shareWeightRules say how many tasks a claim takes of a partition in one turn, and how the limit of one
+// shareWeightRules state how many tasks a claim takes of a partition in one turn, and how the limit of one
 // partition stands in the place of that of all.
 func shareWeightRules() []rule {
 	return []rule{

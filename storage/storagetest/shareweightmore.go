@@ -8,8 +8,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// shareOwnRules say how weights and limits of one partition meet the rate of the queue, a clock that was set
-// back, and each other.
+// shareOwnRules state how weights and limits of one partition meet the rate of the queue, a clock that was
+// set back, and each other.
 func shareOwnRules() []rule {
 	return []rule{
 		state("share/weight and a rate of the queue", shareWeightRated,
@@ -60,7 +60,7 @@ func shareOwnNoneCleared(r *rig) {
 	r.nothing("over the rate")
 	next := r.partition("a").Next
 	r.configure(unbounding("a"))
-	r.configure(pausing(0)) // so that no claim looks at the partition before it is ready
+	r.configure(pausing(0)) // so that no claim reads the partition before it is ready
 	r.addKeyed("b", 1)
 	r.passTo(next.Add(10 * time.Millisecond))
 	r.configure(resuming())

@@ -11,9 +11,9 @@
 //		})
 //	}
 //
-// Each rule of the contract is one function and one subtest, which prints the rule where
-// it is broken. Each rule has a storage of its own and rules run in parallel, so an opener
-// must give each call its own data (a key prefix, a schema, a directory).
+// Each rule of the contract is one function and one subtest, which prints the rule if it
+// is broken. Each rule has a storage of its own and rules run in parallel, so an opener
+// must open other data in each call (a key prefix, a schema, a directory).
 //
 // A topic is the first word in the names of some rules: the topic claim has the rule
 // "claim/never early". A run of some topics alone is for a storage that has a second way to
@@ -23,10 +23,10 @@
 //
 //	storagetest.Run(t, openGeneral, "insert", "bulk", "claim", "kind", "settle")
 //
-// Where time has to pass, a rule asks [Opened].Advance for it. A storage without one
-// is tested in real time with leases of a second: a few dozen rules wait a second or
-// two each, so give `go test` a -parallel of 8 or more. A storage that lives in the
-// process is best tested with [RunVirtual], where time passes at once.
+// If time has to pass, a rule asks [Opened].Advance for it. A storage without one
+// is tested in real time with leases of a second: a few dozen rules wait a second or two
+// each, so run `go test` with a -parallel of 8 or more. A storage that lives in the
+// process is best tested with [RunVirtual], under which time passes at once.
 package storagetest
 
 import (
@@ -40,23 +40,23 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Opener opens a fresh, empty storage with these limits, for one rule. It fails t where
-// it cannot open the storage. The suite closes the storage. Whatever else the opener
-// starts, such as a server, it ends with t.Cleanup, which runs after the storage is closed.
+// Opener opens a fresh, empty storage with these limits, for one rule. It fails t if it
+// cannot open the storage. The suite closes the storage. Whatever else the opener starts,
+// such as a server, it ends with t.Cleanup, which runs after the storage is closed.
 type Opener func(t testing.TB, limits storage.Limits) Opened
 
 // Opened is a storage under test, with optional means to manipulate it. A rule that needs
-// a missing field says so in the log and passes.
+// a missing field logs that and passes.
 type Opened struct {
 	Storage storage.Storage
 	// Again opens another handle on the same data, as a second process would.
 	Again func(t testing.TB) storage.Storage
-	// Durable says that the data outlive the last handle: a storage that was closed and
+	// Durable means that the data outlive the last handle: a storage that was closed and
 	// opened Again still has them.
 	Durable bool
 	// Advance moves the storage's clock forward. Without it time is real.
 	Advance func(d time.Duration)
-	// Jump sets the storage's clock ahead at once, or back where d is negative, as an
+	// Jump sets the storage's clock ahead at once, or back if d is negative, as an
 	// administrator does. The clock goes on from there.
 	Jump func(d time.Duration)
 	// Damage makes the record of one task unreadable, as a broken disk or another program
@@ -64,7 +64,7 @@ type Opened struct {
 	Damage func(t testing.TB, ref storage.Ref)
 }
 
-// Run tests every rule of the contract, or the rules of these topics where there are any,
+// Run tests every rule of the contract, or the rules of these topics if there are any,
 // each as a parallel subtest of t.
 func Run(t *testing.T, open Opener, topics ...string) {
 	t.Helper()
@@ -106,7 +106,7 @@ func RunVirtual(t *testing.T, open Opener) {
 type rule struct {
 	name   string
 	test   func(*rig)
-	says   string // the rule in a sentence, printed where it is broken
+	says   string // the rule in a sentence, printed if it is broken
 	limits storage.Limits
 }
 
@@ -145,7 +145,7 @@ func jumping() []rule {
 	})
 }
 
-// about returns the rules of these topics, or all rules where there are no topics.
+// about returns the rules of these topics, or all rules if there are no topics.
 func about(topics []string) ([]rule, error) {
 	if len(topics) == 0 {
 		return rules(), nil
@@ -166,7 +166,7 @@ func about(topics []string) ([]rule, error) {
 	return chosen, nil
 }
 
-// check tests the rule on a storage of its own, and on another one where a try was late. t
+// check tests the rule on a storage of its own, and on another one if a try was late. t
 // may be any TB, such as one that records failures.
 func (ru rule) check(t testing.TB, open Opener, virtual bool) {
 	t.Helper()

@@ -25,7 +25,7 @@ func textRules() []rule {
 // odd is text that many databases cannot store or quote.
 const odd = "a\x00b\xff\xfe\xed\xa0\x80c\U0001F600'\"\\\n%s{}"
 
-// clean fails the rule where a text is not clean, or longer than limit.
+// clean fails the rule if a text is not clean, or longer than limit.
 func (r *rig) clean(what, text string, limit int) {
 	r.Helper()
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) || len(text) > limit {

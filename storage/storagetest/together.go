@@ -7,7 +7,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// togetherRules say in which order tasks stand that one moment, step or call brings to a line.
+// togetherRules state in which order the tasks stand that one moment, step or call brings to a line.
 func togetherRules() []rule {
 	return []rule{
 		state("order/due together", orderDueTogether,

@@ -129,7 +129,7 @@ func ask(n int) storage.ClaimRequest {
 	}
 }
 
-// brief returns what ask does, with the shortest lease.
+// brief returns the claim of ask with the shortest lease.
 func brief(n int) storage.ClaimRequest {
 	req := ask(n)
 	req.Lease = storage.MinLease
@@ -250,7 +250,7 @@ func (r *rig) extend(e storage.Extension) storage.Extended {
 	return x
 }
 
-// pausing returns settings that pause a queue for d, or until it is resumed where d is 0.
+// pausing returns settings that pause a queue for d, or until it is resumed if d is 0.
 func pausing(d time.Duration) storage.Settings {
 	return storage.Settings{Pause: &storage.Pause{On: true, For: d}}
 }
@@ -291,7 +291,7 @@ func (r *rig) is(id string, state storage.State) storage.Task {
 	return t
 }
 
-// gone fails the rule where one of these tasks of main still exists.
+// gone fails the rule if one of these tasks of main still exists.
 func (r *rig) gone(ids ...string) {
 	r.Helper()
 	for _, id := range ids {
@@ -331,7 +331,7 @@ func (r *rig) drain() []string {
 	return ids(r.claim(ask(storage.MaxClaim)).Tasks)
 }
 
-// unchanged fails the rule where action changes one of these tasks of main in any way.
+// unchanged fails the rule if action changes one of these tasks of main in any way.
 func (r *rig) unchanged(action func(), ids ...string) {
 	r.Helper()
 	before := make([]any, len(ids))
@@ -344,8 +344,8 @@ func (r *rig) unchanged(action func(), ids ...string) {
 	}
 }
 
-// wantError fails the rule unless err is want. It also fails it where err is an ErrUnknown and
-// want is not.
+// wantError fails the rule unless err is want. It also fails the rule if err is an ErrUnknown
+// and want is not.
 func (r *rig) wantError(what string, err, want error) {
 	r.Helper()
 	r.pace.answered(err)

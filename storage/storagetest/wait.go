@@ -69,7 +69,7 @@ func (r *rig) waiting(req storage.WaitRequest) <-chan error {
 	return done
 }
 
-// woken fails the rule where a Wait was not woken.
+// woken fails the rule if a Wait was not woken.
 func (r *rig) woken(by string, done <-chan error) {
 	r.Helper()
 	if err := <-done; err != nil {
@@ -346,7 +346,7 @@ func waitLoad(r *rig) {
 	r.want("pending", r.stats().Pending, int64(tasks))
 }
 
-// claimer claims a task at a time until ctx ends. Where there is no task it waits until
+// claimer claims a task at a time until ctx ends. If there is no task, it waits until
 // there may be one.
 func (r *rig) claimer(ctx context.Context, taken chan<- struct{}) {
 	for ctx.Err() == nil {

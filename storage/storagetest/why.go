@@ -37,7 +37,7 @@ func whyRules() []rule {
 	}
 }
 
-// why returns the verdict on a record of main, which must have a cause and say some words.
+// why returns the verdict on a record of main, which must have a cause and hold some words.
 func (r *rig) why(id string, cause storage.Cause, words ...string) storage.Verdict {
 	r.Helper()
 	v, err := storage.Why(r.ctx, r.store, in(id))
