@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The functions below are composed of the contract's methods. The client, the dashboard,
-// the command line and the server all need them.
+// The functions below are made of the contract's methods. The client, the dashboard, the
+// command line and the server all need them.
 
 // tries bounds how often a change is tried if the task moves meanwhile, and how often the
 // removal of a queue is tried.
@@ -181,7 +181,7 @@ func EachQueue(ctx context.Context, store Reader, prefix string) iter.Seq2[strin
 	})
 }
 
-// pages lists what read returns, page after page, until an error or an empty next.
+// pages lists the elements that read returns, page after page, until an error or an empty next.
 func pages[T any](read func(after string) (page []T, next string, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for after := ""; ; {

@@ -15,7 +15,7 @@ type ClaimRequest struct {
 	Token Token
 	// Runner is the id of the runner that claims.
 	Runner string
-	// Queues to claim from, in order: the first is emptied before the second.
+	// Queues are the queues to claim from, in order: the first is emptied before the second.
 	Queues []ClaimQueue
 	// Start is how many tasks the runner can start at once, and Ahead how many more it
 	// claims ahead, to be started later. They are at most MaxClaim together; a claim
@@ -58,10 +58,10 @@ const (
 // Names reports whether a claim names its kinds in the queue.
 func (q *ClaimQueue) Names() bool { return q.Max != MaxNone }
 
-// Claimed is what a Claim took.
+// Claimed is the result of a Claim.
 type Claimed struct {
-	// Tasks in the order of their claim, each Pending. Attempts, Stack, Result, Progress
-	// and Checkpoint are left out, and Reason may be.
+	// Tasks are the tasks taken, in the order of their claim, each Pending. Attempts, Stack,
+	// Result, Progress and Checkpoint are left out, and Reason may be.
 	Tasks []Task
 	// Fences has one element per task.
 	Fences []Fence
@@ -166,7 +166,7 @@ type ExtendRequest struct {
 	Call Call
 	// Runner is the runner's heartbeat; with an empty ID the request carries none.
 	Runner RunnerInfo
-	// Leases to extend.
+	// Leases are the leases to extend.
 	Leases []Extension
 }
 
@@ -182,7 +182,7 @@ type Extension struct {
 	Checkpoint []byte
 }
 
-// Extended answers an Extend.
+// Extended is the result of an Extend.
 type Extended struct {
 	// Lost are the leases whose fence is no longer valid; nothing of their
 	// extension was written.

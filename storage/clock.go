@@ -13,7 +13,7 @@ const (
 	JumpWait  = 5 * time.Second
 )
 
-// ClockWarnings returns, for [Description.Warnings], what is odd about a storage's clock, which
+// ClockWarnings returns, for [Description.Warnings], warnings about a storage's clock, which
 // shows now. mark is the latest mark of its queues, and began the recorded beginning of a wait
 // after a jump of the clock. Both may be zero.
 func ClockWarnings(now, mark, began time.Time) []string {

@@ -18,7 +18,7 @@ import (
 type Cursor struct {
 	// Next is when the cursor is due; zero means never.
 	Next time.Time
-	// Last is the last tick that was enqueued, zero before the first.
+	// Last is the moment of the last tick that was enqueued, zero before the first.
 	Last time.Time
 	// Declaration is a [Declaration] as JSON: valid UTF-8 without NUL, of at most
 	// MaxHeaderBytes. A tick leaves it as it is.
@@ -121,5 +121,6 @@ func (t *Tickers) Tick(cursor *Task, d *Declaration) bool {
 // ticks it. A paused schedule is not orphaned.
 func (t *Tickers) Orphaned(cursor *Task, d *Declaration) bool { return !d.Paused && !t.Tick(cursor, d) }
 
-// Clashes reports whether a runner declares a schedule under the name of a kept one, which stays as it is.
+// Clashes reports whether a runner declares a schedule under the name of a kept schedule, which stays as it
+// is.
 func (t *Tickers) Clashes(cursor *Task, d *Declaration) bool { return d.Kept && t.refs[cursor.Ref] }

@@ -80,9 +80,9 @@
 //   - The zero Call has no identity and is never remembered. It is for steps inside an
 //     application's transaction.
 //
-// The number of lanes opened in the last LaneLife bounds what a storage remembers; the
-// number of tasks does not matter. [Session] opens lanes and repeats calls; callers use
-// a session and never make Calls of their own.
+// The number of lanes opened in the last LaneLife bounds the calls that a storage
+// remembers; the number of tasks does not matter. [Session] opens lanes and repeats
+// calls; callers use a session and never make Calls of their own.
 //
 // # Rules of insert
 //
@@ -114,13 +114,13 @@
 // neither a priority nor a moment leaves a task in its place. Declined tasks stand apart:
 // see the rules of kinds.
 //
-// Within a Tx and a queue, settled tasks join before changed ones, and those before
-// inserted ones, each in their order. Each task that a Tx releases goes to the head, so
-// that the last of them is claimed first. Of the tasks that one Claim recovers, the task
-// that was claimed first waits first: versions grow along the tasks of a Claim. Tasks due
-// earlier are promoted first. Tasks due at the same moment are promoted in the order in
-// which their moments were set, by an insert, a Change, a Fail or a Snooze; if one Tx set
-// the moments, in the order of its operations.
+// Within a Tx and a queue, settled tasks join before changed tasks, and changed tasks
+// before inserted tasks, each in their order. Each task that a Tx releases goes to the
+// head, so that the last of them is claimed first. Of the tasks that one Claim recovers,
+// the task that was claimed first waits first: versions grow along the tasks of a Claim.
+// Tasks due earlier are promoted first. Tasks due at the same moment are promoted in the
+// order in which their moments were set, by an insert, a Change, a Fail or a Snooze; if
+// one Tx set the moments, in the order of its operations.
 //
 // A listing has the order of its state: waiting tasks as they are claimed, whoever may
 // claim them, but the declined ones behind all others, by the name of their kind and in
@@ -146,14 +146,14 @@
 // started from the first Extend that marks them as started.
 //
 // Tasks, Fences, Ticks and Now of a Claimed are exact, as they stood at the step. NextDue,
-// More, Cancels and Bounded are what the step knew: another step may have made them wrong
+// More, Cancels and Bounded are as the step knew them: another step may have made them wrong
 // by the time they are read. A repeated call may set More although nothing is left, and then
 // Bounded and NextDue need not cover the rates of the queues. If More is set, Held and NextDue
 // need not cover partitions that the Claim has not examined; nor need NextDue cover the moment at
-// which the starts of a partition without tasks cease to count. A runner finds what it misses by
-// a scan of its own every few seconds. NextDue covers the end of a pause that keeps tasks
-// waiting. It does not cover leases, which a scan finds too: after a crash a task starts again
-// within its lease and the time of two scans.
+// which the starts of a partition without tasks cease to count. A runner finds the work that it
+// misses by a scan of its own every few seconds. NextDue covers the end of a pause that keeps
+// tasks waiting. It does not cover leases, which a scan finds too: after a crash a task starts
+// again within its lease and the time of two scans.
 //
 // A recovery ends an expired lease. A task whose cancel was asked ends in cancelled. A
 // started task gets Crashes+1, and is dead ([ReasonCrashes]) if that reaches its
@@ -190,8 +190,8 @@
 //
 // All callers are woken by an event that only some of them may need: an earlier due moment, a
 // decline, a suspect or a task that is claimed only to start at once. A cancel and changed
-// settings also wake those that wait with CancelsOnly. A storage may wake more callers than
-// these rules require, and each process that shares it may count its callers for itself.
+// settings also wake the callers that wait with CancelsOnly. A storage may wake more callers
+// than these rules require, and each process that shares it may count its callers for itself.
 //
 // # Rules of limits
 //
@@ -215,9 +215,9 @@
 // A limit that is lowered stops no task that runs. A limit that is raised or cleared wakes all
 // callers. A change of the Rate leaves the starts counted, unless there is no Rate any more. If Per
 // is raised, starts that have ceased to count may count again. Claimed.Bounded names the queues whose
-// limit admits no task of the claim, or not the one that comes next: their tasks do not count for More,
-// and NextDue covers the next start that a Rate admits. A queue with a limit is not removed for being
-// empty. A limit that cannot be read counts as none and in Stats.Damaged.
+// limit admits no task of the claim, or not the task that comes next: their tasks do not count for
+// More, and NextDue covers the next start that a Rate admits. A queue with a limit is not removed for
+// being empty. A limit that cannot be read counts as none and in Stats.Damaged.
 //
 // # Rules of partitions
 //
@@ -243,8 +243,8 @@
 //
 // A partition can be paused, whether it has tasks or not, by Settings.Partition. A Claim takes
 // no task of a paused partition, not even a declined one. A Release with a Delay, by which a job is
-// throttled, does the same for the Delay: the partition rests. Of two rests the later one holds. A
-// pause and a rest are apart: a resume ends no rest. A task that has no partition puts the
+// throttled, does the same for the Delay: the partition rests. The later of two rests holds. A
+// pause and a rest are independent: a resume ends no rest. A task that has no partition puts the
 // tasks without a partition to rest, together with the declined tasks, and no partition.
 //
 // The limit of a queue may bound each of its partitions ([PartitionLimit]): a Claim then takes a
@@ -253,11 +253,11 @@
 // that were claimed under a limit with a Concurrency of partitions, for as long as they are pending.
 // A Claim passes over a partition that is at its Concurrency, which keeps its turn, and names the queue
 // in Claimed.Held, as it does if it takes the last task that the Concurrency admits. If it has examined
-// MaxTurns partitions and others are left, those that it passed over go to the end of the ring. If the Rate
-// does not admit the next task of a partition yet, a Claim that examines it puts the partition to rest until
-// then, so that nothing cheaper of the partition overtakes it. The limit of partitions concerns no task
-// without one. A change of it puts the first MaxTurns partitions that rest because of their rate at the end
-// of the ring; the others rest on.
+// MaxTurns partitions and others are left, the partitions that it passed over go to the end of the ring. If
+// the Rate does not admit the next task of a partition yet, a Claim that examines it puts the partition to
+// rest until then, so that nothing cheaper of the partition overtakes it. The limit of partitions concerns
+// no task without one. A change of it puts the first MaxTurns partitions that rest because of their rate at
+// the end of the ring; the others rest on.
 //
 // A partition may have a limit of its own, which an operator sets by Settings.Partition and Settings.Limit.
 // It stands in the place of the limit of all partitions, and whole: a bound that it does not set is none. A
@@ -366,8 +366,8 @@
 // task before. Dead tasks are kept for Limits.DeadFor and at most Limits.DeadMax per queue;
 // the oldest goes first. Totals.Evicted counts the dead tasks that went before their time
 // because of DeadMax. A record and its indexes go together. Correctness never rests on an
-// expiry of the database's own: deadlines stand in records, and Claims remove what is past
-// them.
+// expiry of the database's own: deadlines stand in records, and Claims remove the records
+// that are past them.
 //
 // # Bounds
 //

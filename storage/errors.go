@@ -9,9 +9,9 @@ import (
 // Errors that storages return, alone or wrapped.
 var (
 	// ErrUnknown: whether the call happened is not known. The reply was lost, the
-	// context ended while the call was under way, or the call is older than the last
-	// one that its lane remembers. It is never returned for a call that was refused before
-	// any I/O.
+	// context ended while the call was under way, or the call is older than the last call
+	// that its lane remembers. It is never returned for a call that was refused before any
+	// I/O.
 	ErrUnknown = errors.New("storage: outcome unknown")
 	// ErrLaneExpired is an ErrUnknown: the call's lane is past its LaneLife. This
 	// call did nothing; whether an earlier try of it did is not known.
@@ -68,7 +68,7 @@ type NotEmptyError struct {
 // Is makes errors.Is(err, ErrNotEmpty) hold.
 func (e *NotEmptyError) Is(target error) bool { return target == ErrNotEmpty }
 
-// Error names what the queue holds and what to do about it.
+// Error names the contents of the queue and the remedy.
 func (e *NotEmptyError) Error() string {
 	switch {
 	case e.Pending == 1:

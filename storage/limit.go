@@ -143,7 +143,7 @@ func (r Rate) String() string { return fmt.Sprintf("%d in %v", r.N, r.Per) }
 type DeclaredLimit struct {
 	Limit Limit
 	// Replaced are earlier declarations, the oldest first: the last MaxReplaced. A program that declares one
-	// of them is older than the one that declares Limit.
+	// of them is older than the program that declares Limit.
 	Replaced []Limit
 }
 
@@ -165,8 +165,8 @@ func (d *DeclaredLimit) Replace(l Limit) DeclaredLimit {
 // OperatorLimit is the limit that an operator sets, of a queue or of one of its partitions. The zero
 // OperatorLimit clears it.
 type OperatorLimit struct {
-	// On sets Limit, which stands above a declared limit. The zero Limit then lifts the declared one. For a
-	// partition only Limit.Partition is set, which stands above that of the queue.
+	// On sets Limit, which stands above a declared limit. The zero Limit then lifts the declared limit. For
+	// a partition only Limit.Partition is set, which stands above that of the queue.
 	On    bool
 	Limit Limit
 }

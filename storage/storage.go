@@ -173,7 +173,7 @@ func CheckLocation(s Storage, a Applier) error {
 
 // Description is the result of [Storage.Describe].
 type Description struct {
-	// Storage is the kind and version, such as "redis 7.0.15".
+	// Storage is the kind and the version of the storage, such as "redis 7.0.15".
 	Storage string
 	// Now is the storage's time.
 	Now time.Time
@@ -191,7 +191,7 @@ type Description struct {
 	// ReadOnly is one sentence about why the storage can only be read, for example because its user
 	// may not write, "" if it can be written. Warnings has the sentence too.
 	ReadOnly string
-	// Warnings are for the operator's log: they name what is unsafe, unknown or damaged.
+	// Warnings are for the operator's log: they name everything that is unsafe, unknown or damaged.
 	Warnings []string
 }
 
@@ -233,7 +233,7 @@ type Pause struct {
 // Stats are a queue's sizes and its totals over its lifetime.
 type Stats struct { //nolint:recvcheck // SetSize and Add write, all else reads values
 	Queue string
-	// Sizes by state. Waiting counts suspects and declined tasks too.
+	// The sizes by state. Waiting counts suspects and declined tasks too.
 	Waiting, Pending, Scheduled, Retry, Completed, Cancelled, Dead, Cursors int64
 	// Declined counts the declined tasks of each kind, sorted by kind: the first MaxStatsKinds.
 	Declined []KindSize

@@ -79,7 +79,7 @@ type Insert struct {
 	Cost       Cost // how much of the rate of its queue a start uses up
 	// Partition is the key of the task's partition within its queue, "" for none: see CheckPartition.
 	Partition string
-	// Cursor makes this a schedule. Its id begins with CursorPrefix; it has
+	// Cursor makes the insert that of a schedule. Its id begins with CursorPrefix; it has
 	// neither Delay, At nor Unique.
 	Cursor *Cursor
 }
@@ -122,7 +122,7 @@ type Settle struct {
 	Result []byte // of Complete
 }
 
-// Applied is what one Tx did.
+// Applied is the result of one Tx.
 type Applied struct {
 	// Inserted, Changed and Settled have one element per Insert, Change and
 	// Settle, in order; they are nil if Err is set.

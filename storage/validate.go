@@ -26,7 +26,7 @@ const (
 	MaxText         = 64 << 10                   // bytes of a stack or full error
 	MaxReason       = 128                        // bytes of a reason
 	MaxRunning      = 1000                       // tasks that a heartbeat lists
-	MaxPayloadCap   = 16 << 20                   // what Limits.MaxPayload can be raised to
+	MaxPayloadCap   = 16 << 20                   // the largest Limits.MaxPayload
 	MinLease        = time.Second                //
 	MinSpan         = time.Millisecond           // of a duration whose zero means something else
 	MaxDelay        = 100 * 365 * 24 * time.Hour // of any duration
@@ -98,7 +98,7 @@ func (l Limits) Check() error {
 	)
 }
 
-// Invalid makes an *InvalidError. got is printed with %v and shortened; a string is quoted. The other
+// Invalid returns an *InvalidError. got is printed with %v and shortened; a string is quoted. The other
 // texts are shortened too, because what may quote the name of a header. Errors are logged, stored and shown:
 // got is nothing of a payload, and neither the value of a header nor a unique key.
 func Invalid(what string, got any, want string, args ...any) *InvalidError {

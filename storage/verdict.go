@@ -201,7 +201,7 @@ func (v Verdict) after() string {
 	return ""
 }
 
-// details joins what is to be appended to a sentence: the first line of each text that is not empty.
+// details joins the texts to be appended to a sentence: the first line of each text that is not empty.
 func details(texts ...string) string {
 	var b strings.Builder
 	for _, t := range texts {

@@ -142,7 +142,7 @@ type Verdict struct {
 	// ETA is about how long it takes until the task starts, 0 if that is not known: it needs an earlier
 	// sample, or a Rate of the queue or its partitions. It is not known if a Concurrency bounds the partition.
 	ETA time.Duration
-	// Retries, Snoozes and Reason are those of the task, and Error is its LastError, or what is wrong with a
+	// Retries, Snoozes and Reason are those of the task, and Error is its LastError, or the fault of a
 	// schedule.
 	Retries, Snoozes int
 	Reason           string

@@ -38,7 +38,8 @@ type Config struct {
 	NoCheckpoints bool
 	// MinLease is the shortest lease that a claim or an extension sets; default 10 s, because a
 	// process that is frozen while it writes, or a transaction left open, keeps all others from
-	// extending their leases. A shorter one, of a second or more, is for a file with one process.
+	// extending their leases. A shorter lease, of a second or more, is for a file with one
+	// process.
 	MinLease time.Duration
 	// Limits bounds payloads and the dead tasks that are kept; see storage.Limits for the defaults.
 	Limits storage.Limits

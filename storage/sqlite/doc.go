@@ -84,9 +84,9 @@
 //	file:shop.db?_txlock=immediate&_pragma=busy_timeout(20000)
 //
 // With _txlock=immediate a transaction begins as a writer; a transaction that began deferred fails
-// with a *DeferredError if another one wrote after it had read. With busy_timeout Begin waits up to
-// 20 seconds while another connection writes, such as the storage's own; without it Begin fails at
-// once with "database is locked".
+// with a *DeferredError if another transaction wrote after it had read. With busy_timeout Begin
+// waits up to 20 seconds while another connection writes, such as the storage's own; without it
+// Begin fails at once with "database is locked".
 //
 // # Wake-ups
 //

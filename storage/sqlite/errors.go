@@ -29,7 +29,7 @@ const (
 type FileError struct {
 	Path    string
 	Problem Problem
-	Remedy  string // what to do
+	Remedy  string // the way to mend it
 	Err     error  // of the driver, or nil
 }
 
@@ -49,8 +49,8 @@ func (e *FileError) Unwrap() error { return e.Err }
 func (e *FileError) Is(target error) bool { return target == storage.ErrRefused }
 
 // DeferredError means that a transaction of the application's began as a reader and can no longer
-// write, because another one wrote after it had read. Nothing of the call happened, and no repeat in
-// this transaction helps.
+// write, because another transaction wrote after it had read. Nothing of the call happened, and no
+// repeat in this transaction helps.
 type DeferredError struct{ Err error }
 
 // Error names the remedy.

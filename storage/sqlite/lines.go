@@ -17,7 +17,7 @@ type line struct {
 }
 
 // First returns the first record in a line. Tasks whose cancel was asked are found with the
-// pending ones.
+// pending tasks.
 func (w *work) First(eq *engine.Queue, state engine.State) *engine.Record {
 	q := ours(eq)
 	l := q.lines[state]
@@ -389,7 +389,7 @@ var inLine = "SELECT " + headColumns + " FROM {p}tasks t " +
 	"AND t.flags & ? = 0 ORDER BY t.sort, t.turn LIMIT ?"
 
 // Range returns up to n tasks of the line, from a place on, without any of some flags. If there is none at
-// all, the size was too large: it deletes the line then, or arranges what is left of a partition.
+// all, the size was too large: it deletes the line then, or arranges the rest of a partition.
 func (l *namedLine) Range(from engine.Place, without engine.Flags, n int) (found []*engine.Record) {
 	w := l.w
 	w.save()

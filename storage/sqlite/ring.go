@@ -58,8 +58,9 @@ const (
 )
 
 // areLinesWrong reports whether the lines of a queue do not fit its counts or their tasks: their sizes, and
-// what partitions keep, if there are at most addedMost, or how many partitions are not ready. It puts
-// partitions whose place no step has written at the beginning of the ring. All changes must have been saved.
+// the data that partitions keep, if there are at most addedMost, or how many partitions are not ready. It
+// puts partitions whose place no step has written at the beginning of the ring. All changes must have been
+// saved.
 func (w *work) areLinesWrong(q *queue) bool {
 	const declined, keyed = int(engine.Declined), int(engine.Keyed)
 	w.exec("UPDATE {p}lines SET sort = 0, turn = 0 WHERE line IN ("+

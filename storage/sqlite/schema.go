@@ -149,7 +149,7 @@ func (e *SchemaError) Is(target error) bool { return target == storage.ErrRefuse
 
 // Migrate makes the tables of a storage in the application's database (Config.DB), or brings them up to
 // this version. It sets journal_mode=WAL, which stays with the file. Processes of the version before go
-// on beside a new one.
+// on beside processes of a new version.
 func Migrate(ctx context.Context, cfg Config) error {
 	s, err := open(ctx, cfg, true)
 	if err != nil {

@@ -136,10 +136,10 @@ func (i *identity) holds(name string) bool {
 	return err == nil && os.SameFile(i.FileInfo, info) || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
-// checkMoved refuses a file that no longer has its name, or whose log or index of the log has not. What is
-// written to the file or the log is lost when the last process closes it. Processes with different indexes do
-// not see each other's locks and commits, and overwrite them. log is nil for a connection that is not the
-// storage's own.
+// checkMoved refuses a file that no longer has its name, or whose log or index of the log has not. Writes to
+// the file or the log are lost when the last process closes it. Processes with different indexes do not see
+// each other's locks and commits, and overwrite them. log is nil for a connection that is not the storage's
+// own.
 func (s *Storage) checkMoved(log *identity) error {
 	if !s.file.holds(s.path) {
 		return &FileError{
@@ -214,8 +214,8 @@ func (s *Storage) noteLogSize(ctx context.Context, wr *writer) {
 
 // checkTruncated refuses a step after the log was truncated while it was in use: commits would be written
 // behind a hole, and a checkpoint would copy the hole into the file. If SQLite has begun the log anew, the
-// mark is older than one that was committed. The caller holds the write lock; headless is whether the log is
-// headless.
+// mark is older than a mark that was committed. The caller holds the write lock; headless is whether the log
+// is headless.
 func (s *Storage) checkTruncated(w *work, headless bool) error {
 	switch {
 	case s.truncated.Load(), headless, s.cfg.Code(w.err) == codeShortRead:

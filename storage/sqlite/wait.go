@@ -18,7 +18,7 @@ const (
 	// a write, and the commit follows a moment later, without an event.
 	lookSoon = 2 * time.Millisecond
 	// lookPause is the least pause between two checks. After an event each pause is twice the
-	// one before, until one has reached lookLast.
+	// pause before, until a pause has reached lookLast.
 	lookPause = 5 * time.Millisecond
 	lookLast  = 80 * time.Millisecond
 	// lookBusy is the longest pause while others write without a pause, and ring no queue that is

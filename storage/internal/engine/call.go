@@ -25,8 +25,8 @@ type LastCall struct {
 }
 
 // Admit decides whether a call may happen after the last call on its lane; last is nil if the storage
-// remembers no such call. Admit returns true if the call repeats the last one: then the remembered outcome is
-// its answer. A call without an identity may always happen. The error is an ErrUnknown for a call whose
+// remembers no such call. Admit returns true if the call repeats the last call: then the remembered outcome
+// is its answer. A call without an identity may always happen. The error is an ErrUnknown for a call whose
 // number is too small, or is that of a call of another verb, and an ErrLaneExpired for a call on a lane past
 // its life.
 func (s *Step) Admit(call storage.Call, verb Verb, last *LastCall) (repeated bool, err error) {

@@ -300,7 +300,7 @@ func (c *Claim) Give(a *storage.Claimed) {
 // queues, 0 if there is none, and reports whether another claim would find work at once: maintenance
 // that remains, or a task for the same request. A second suspect does not count: a runner that has claimed
 // a suspect asks for no other. bounded names the queues whose limit admits no task of this claim, or not
-// the one that comes next, and held the queues with a partition that is at its Concurrency.
+// the task that comes next, and held the queues with a partition that is at its Concurrency.
 func (c *Claim) Survey() (next int64, more bool, bounded, held []string) {
 	again := c.again()
 	for i, q := range c.Queues {

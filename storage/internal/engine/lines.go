@@ -30,8 +30,8 @@ type Line struct {
 	// Paused is when the pause of a partition ends, Never if a resume ends it. Rest is when the rest ends that a
 	// throttled task began. Both are 0 for none.
 	Paused, Rest int64
-	// Running is how many pending tasks of a partition are Counted, and Starts are those that count for its
-	// rate.
+	// Running is how many pending tasks of a partition are Counted, and Starts are the starts that count
+	// for its rate.
 	Running int64
 	Starts  Starts
 	// Own is the limit of this partition alone, nil if it has none.
@@ -78,7 +78,7 @@ func (s *Step) Join(q *Queue, state State, sub string) {
 	}
 	l.Size++
 	l.Changed = true
-	if l.Size == 1 && !l.IsReady() && l.Paused == 0 && l.Rest == 0 { // it was kept for what runs or counts
+	if l.Size == 1 && !l.IsReady() && l.Paused == 0 && l.Rest == 0 { // it was kept for running tasks or starts
 		s.Arrange(l)
 	}
 }

@@ -134,7 +134,7 @@ func (s *Step) listPartition(q *Queue, query *storage.TasksQuery, after Mark) (p
 	return page
 }
 
-// fill fills a page with the first tasks of a list, which holds one more if there is a next page.
+// fill fills a page with the first tasks of a list, which holds one task more if there is a next page.
 func (s *Step) fill(page *storage.TasksPage, query *storage.TasksQuery, all []*Record) {
 	if len(all) > query.Limit {
 		all = all[:query.Limit]

@@ -84,7 +84,7 @@ func (c *Claim) serve(i int) {
 	}
 }
 
-// perTurn returns how many tasks the turn of a partition still has: those that earlier claims left, but no
+// perTurn returns how many tasks the turn of a partition still has: as many as earlier claims left, but no
 // more than its weight allows. l is nil for the tasks without a partition.
 func (l *Line) perTurn() int64 {
 	if l == nil {
@@ -434,8 +434,8 @@ func (s *Step) bound(l *Line, own *storage.OperatorLimit) {
 	}
 }
 
-// rekey replaces the partition of a task. A waiting task leaves the line of the old one, and joins that of
-// the new one once the change has been carried out.
+// rekey replaces the partition of a task. A waiting task leaves the line of the old partition, and joins
+// that of the new partition once the change has been carried out.
 func (s *Step) rekey(r *Record, key string) {
 	if key == r.Partition {
 		return

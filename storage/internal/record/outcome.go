@@ -16,7 +16,7 @@ var states = storage.States()
 const (
 	placedCreated  = 1 << 5 // behind the version stands when the task was created
 	placedExisting = 1 << 6
-	placedOther    = 1 << 7 // its ref is not the one that the operation names
+	placedOther    = 1 << 7 // its ref is not the ref that the operation names
 )
 
 // PackApplied packs the outcome of Txs for a lane. A Tx that was refused is 1 and its error as JSON; any

@@ -17,8 +17,8 @@ const tryEvery = time.Minute
 // Room holds whether a storage is full: by the last write that it refused, and by the trials of the
 // storage. A new Room has space. It is safe for concurrent use.
 type Room struct {
-	Of     string // what may be full: "Redis"
-	Remedy string // what makes room: "raise maxmemory"
+	Of     string // the thing that may be full: "Redis"
+	Remedy string // the way to make room: "raise maxmemory"
 
 	full atomic.Bool
 

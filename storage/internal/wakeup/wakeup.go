@@ -36,7 +36,7 @@ const (
 	// Work is a task that any Claim may take. It wakes one caller that takes tasks from the queue.
 	Work
 	// News is an earlier due moment, or a task that not every Claim takes. It wakes all callers except
-	// those that wait for alerts only.
+	// the callers that wait for alerts only.
 	News
 	// Alert is a cancel or changed settings. It wakes all callers.
 	Alert

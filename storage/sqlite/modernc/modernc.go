@@ -48,12 +48,12 @@ func (URL) Open(ctx context.Context, url string) (storage.Storage, error) {
 	return store, nil
 }
 
-// OpenDB returns the application's own database in a file. If there is none, OpenDB makes one that only its
-// user may read, because tasks have the parameters of jobs. The settings of the database let the
+// OpenDB returns the application's own database in a file. If there is no file, OpenDB makes a file that
+// only its user may read, because tasks have the parameters of jobs. The settings of the database let the
 // transactions of the application and of the storage work together: the file has a write-ahead log; a
-// transaction begins as a writer, so that it never fails because another one wrote after it had read; and it
-// waits up to 20 seconds while another connection writes. Each commit waits for its fsync. Transactions that
-// only read should set sql.TxOptions.ReadOnly: they wait for nobody.
+// transaction begins as a writer, so that it never fails because another transaction wrote after it had
+// read; and it waits up to 20 seconds while another connection writes. Each commit waits for its fsync.
+// Transactions that only read should set sql.TxOptions.ReadOnly: they wait for nobody.
 //
 // The caller closes the database, after the storage. OpenDB returns an *InvalidError if path is
 // not that of a file; errors of the file come with the first use.
