@@ -73,8 +73,8 @@ func (u *unsound) sort(call storage.Call, groups []*group) []*group {
 	return append(sound, again...)
 }
 
-// lose notes that a claim of these groups failed, and that an earlier try of it may have happened. It forgets the claims that nobody repeats
-// any more.
+// lose notes that a claim of these groups failed, and that an earlier try of it may have happened. It forgets
+// the claims that nobody repeats any more.
 func (u *unsound) lose(call storage.Call, groups []*group) {
 	claim := lostClaim{seq: call.Seq, at: time.Now()}
 	for _, g := range groups {

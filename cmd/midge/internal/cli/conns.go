@@ -40,8 +40,8 @@ func newConns(trusted []netip.Prefix) *conns {
 	return &conns{trusted: trusted, all: make(map[net.Conn]conn), of: make(map[netip.Prefix]int)}
 }
 
-// changed is the ConnState of the server. It bounds the time of the answers that net/http writes by itself, such
-// as those to OPTIONS * and to a faulty request.
+// changed is the ConnState of the server. It bounds the time of the answers that net/http writes by itself,
+// such as those to OPTIONS * and to a faulty request.
 func (c *conns) changed(nc net.Conn, state http.ConnState) {
 	if state == http.StateActive {
 		_ = nc.SetWriteDeadline(time.Now().Add(answerTime))
