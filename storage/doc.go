@@ -32,10 +32,10 @@
 // lane, pause, runner) are made from the clock as it is and compared with it, and the times in
 // answers are the clock's too: "never early" means never early by the server's clock. If the mark is
 // less than a second ahead of the clock, the version that a claim set may stand for the moment of
-// the claim (Task.Claimed, Attempt.Claimed), and that of an insert for Task.Created. If a mark that
-// all steps share would be a lock, as on PostgreSQL, the mark may follow a clock that was set back
-// by less than 20 ms: steps of other tasks may then get versions and places below those that were
-// assigned before. The versions of one task grow even so.
+// the claim (Task.Claimed, Attempt.Claimed), and that of an insert for Task.Created. In a database in
+// which a mark that all steps share would be a lock, such as PostgreSQL, the mark may follow a clock
+// that was set back by less than 20 ms: steps of other tasks may then get versions and places below
+// those that were assigned before. The versions of one task grow even so.
 //
 // A clock may be wrong for a while. If a step finds the clock more than [JumpAfter]
 // past the clock of the step before it, which a storage may know only to the minute, a

@@ -10,8 +10,8 @@ import (
 var (
 	// ErrUnknown: whether the call happened is not known. The reply was lost, the
 	// context ended while the call was under way, or the call is older than the last call
-	// that its lane remembers. It is never returned for a call that was refused before any
-	// I/O.
+	// that its lane remembers. ErrUnknown is never returned for a call that was refused
+	// before any I/O.
 	ErrUnknown = errors.New("storage: outcome unknown")
 	// ErrLaneExpired is an ErrUnknown: the call's lane is past its LaneLife. This
 	// call did nothing; whether an earlier try of it did is not known.

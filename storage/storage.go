@@ -181,7 +181,7 @@ type Description struct {
 	Durability string
 	// Limits are the limits that the storage was opened with, defaults filled.
 	Limits Limits
-	// Full is one sentence about why the storage is full and refuses writes, "" if it does not. A
+	// Full is one sentence about why the storage is full and refuses writes, "" if it is not full. A
 	// storage knows it by a property of its server, by the last write that it refused, or by a small
 	// write of its own, at most once a minute, that leaves nothing behind.
 	Full string
@@ -191,7 +191,7 @@ type Description struct {
 	// ReadOnly is one sentence about why the storage can only be read, for example because its user
 	// may not write, "" if it can be written. Warnings has the sentence too.
 	ReadOnly string
-	// Warnings are for the operator's log: they name everything that is unsafe, unknown or damaged.
+	// Warnings are for the operator's log: each names something that is unsafe, unknown or damaged.
 	Warnings []string
 }
 

@@ -136,7 +136,7 @@ type Verdict struct {
 	PositionAtLeast int64
 	// Turns is how many lines take turns: the partitions with waiting tasks that are not paused and do not rest
 	// after a throttle, and the line of the tasks without a partition. It is 0 in a queue without partitions.
-	// MoreTurns means that there are more than a hundred partitions, of which Turns counts the first hundred.
+	// MoreTurns means that the queue has more than a hundred partitions: Turns counts only the first hundred.
 	Turns     int
 	MoreTurns bool
 	// ETA is about how long it takes until the task starts, 0 if that is not known: it needs an earlier

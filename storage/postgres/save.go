@@ -57,7 +57,7 @@ func (w *work) changes() changes {
 }
 
 // save returns the statements that write a work. They wait 50 ms for an id or a unique key that another
-// transaction is taking, and 2 s with patient, which suits only if no other call waits for them.
+// transaction is taking, and 2 s with patient, which is right only if no other call waits for them.
 func (w *work) save(patient bool) []query {
 	c := w.changes()
 	var queries []query

@@ -321,7 +321,7 @@
 //
 // A queue is in the slot of its name. A Tx whose queues are in different slots is refused with
 // storage.ErrSpan; see Storage.Spans. A Claim asks all slots at the same time for a share each, and
-// then the slots that have more for the tasks that the others left: the order across slots is best
+// then the slots that have more for the tasks that are still wanted: the order across slots is best
 // effort. Each queue remembers lanes of its own. If a master crashes or hangs and its replica takes
 // over, calls find the new master within ten seconds after it begins to serve.
 //

@@ -58,10 +58,10 @@
 //
 // The file must stay where it is while a process has it open. Once the file, its log (-wal) or the index
 // of its log (-shm) was moved, removed or replaced, each call is refused with a *FileError (Moved) that
-// names the remedy: the writes of such a process would be lost with the file, or would overwrite the writes
-// of others. If the index was removed, Close then leaves the file open until the process ends, because
-// SQLite would copy the log into the file with an index that is no longer right, and Open refuses the file
-// in this process. Open refuses a file with an index and no log, and an empty file with a log.
+// names the remedy. Otherwise the writes of such a process would be lost with the file, or would overwrite
+// the writes of others. If the index was removed, Close then leaves the file open until the process ends,
+// because SQLite would copy the log into the file with an index that is no longer right, and Open refuses
+// the file in this process. Open refuses a file with an index and no log, and an empty file with a log.
 //
 // If the file or its log was truncated, or a backup was written over it, calls are refused with a
 // *FileError (Broken), and Close leaves the file open too. A checkpoint that truncates the log does no harm.
