@@ -106,10 +106,29 @@ func own(cfg *pgxpool.Config) *pgxpool.Config {
 	cfg.MaxConnIdleTime = idleTime
 	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // see acquire
 	boundDials(cfg.ConnConfig)
-	if cfg.ConnConfig.ValidateConnect == nil { // to find the host that takes writes, also after a failover
-		cfg.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	validate := cfg.ConnConfig.ValidateConnect
+	if validate == nil { // to find the host that takes writes, also after a failover
+		validate = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
+	cfg.ConnConfig.ValidateConnect = calmly(validate)
 	return cfg
+}
+
+// calmly returns a check of a new connection, nil for none, that returns an error if the given check panics.
+// The checks of pgconn panic if the server's answer has no row, and a pool connects in a goroutine of its
+// own: the panic would end the process.
+func calmly(validate pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
+	if validate == nil {
+		return nil
+	}
+	return func(ctx context.Context, conn *pgconn.PgConn) (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("the server's answer to a new connection cannot be read: %v", p)
+			}
+		}()
+		return validate(ctx, conn)
+	}
 }
 
 // introduced makes the server show connections as midge's, unless the application chose another name.
@@ -181,6 +200,7 @@ func (c *Config) listen(pool *pgxpool.Pool) (func(context.Context) (*pgx.Conn, e
 			"a URL such as postgres://localhost/database, "+urlParameters)
 	}
 	cfg = introduced(cfg)
+	cfg.ValidateConnect = calmly(cfg.ValidateConnect)
 	boundDials(cfg)
 	return func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, cfg) }, nil
 }

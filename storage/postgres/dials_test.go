@@ -105,6 +105,62 @@ func TestManyClientsOfASlowServerEachHaveASession(t *testing.T) {
 	})
 }
 
+// TestAnAnswerWithoutARowEndsNoProcess: the check of a new connection reads the first row.
+func TestAnAnswerWithoutARowEndsNoProcess(t *testing.T) {
+	for _, attrs := range []string{"any", "read-write", "read-only", "primary", "standby", "prefer-standby"} {
+		for name, answer := range map[string][]pgproto3.BackendMessage{
+			"nothing": {}, "no row": {&pgproto3.CommandComplete{CommandTag: []byte("SHOW")}},
+			"no field": {
+				&pgproto3.RowDescription{}, &pgproto3.DataRow{}, &pgproto3.CommandComplete{CommandTag: []byte("SHOW")},
+			},
+		} {
+			cfg, err := (&Config{URL: "host=192.0.2.1 user=midge sslmode=disable target_session_attrs=" + attrs}).settings()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var all sync.WaitGroup
+			cfg.ConnConfig.DialFunc = func(context.Context, string, string) (net.Conn, error) {
+				client, server := net.Pipe()
+				all.Go(func() { answerWith(server, answer) })
+				return client, nil
+			}
+			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := pool.Acquire(t.Context()); err == nil {
+				t.Errorf("%s, %s: got a connection, want an error", attrs, name)
+			}
+			pool.Close()
+			all.Wait()
+		}
+	}
+}
+
+// answerWith begins a session, and answers its queries with these messages.
+func answerWith(conn net.Conn, messages []pgproto3.BackendMessage) {
+	defer func() { _ = conn.Close() }()
+	b := pgproto3.NewBackend(conn, conn)
+	if _, err := b.ReceiveStartupMessage(); err != nil {
+		return
+	}
+	b.Send(&pgproto3.AuthenticationOk{})
+	for {
+		b.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+		if b.Flush() != nil {
+			return
+		}
+		if m, err := b.Receive(); err != nil {
+			return
+		} else if _, asks := m.(*pgproto3.Query); !asks {
+			return
+		}
+		for _, m := range messages {
+			b.Send(m)
+		}
+	}
+}
+
 // TestDialsHaveTheTimeThatTheApplicationChose, and otherwise less with several hosts.
 func TestDialsHaveTheTimeThatTheApplicationChose(t *testing.T) {
 	for url, want := range map[string]time.Duration{
