@@ -10,11 +10,11 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// claimAll makes claims until one takes nothing, and gives the ids.
+// claimAll makes long claims until one takes nothing, and returns the ids.
 func (s *side) claimAll(t *testing.T) (ids []string) {
 	t.Helper()
 	for {
-		c, err := s.claim(t.Context(), 10)
+		c, err := s.claimLong(t.Context(), 10)
 		must(t, err)
 		if len(c.Tasks) == 0 {
 			return ids
