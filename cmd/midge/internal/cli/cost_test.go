@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/storage"
 )
 
 // TestTheCostOfTasks adds, lists, shows and edits tasks with costs.
@@ -27,6 +28,23 @@ func TestTheCostOfTasks(t *testing.T) {
 		var task show.Task
 		if r.decode("task show mail/"+id+" -o json", &task); task.Cost != want {
 			t.Errorf("the record of %s has the cost %d, want %d", id, task.Cost, want)
+		}
+	}
+}
+
+// TestTheCostOfASchedule sets schedules, whose cursor has the cost of their ticks.
+func TestTheCostOfASchedule(t *testing.T) {
+	r := newRig(t)
+	for _, c := range []struct {
+		line string
+		want int
+	}{
+		{"--kind k", 1}, {"--kind k --cost 5", 5}, {"", 5}, {"--kind k --cost 0", 0}, {"--kind k", 1},
+	} {
+		r.ok("schedule set mail/ann --every 1h " + c.line)
+		task, err := r.store.Task(t.Context(), storage.Ref{Queue: "mail", ID: "cursor.ann"})
+		if err != nil || task.Cost.N() != c.want {
+			t.Errorf("schedule set %s: the cost %d, %v, want %d", c.line, task.Cost.N(), err, c.want)
 		}
 	}
 }

@@ -64,7 +64,6 @@ func (a *app) load() *cobra.Command {
 	flags.Int64Var(&f.high, "high-water", 0, "wait while more than this `number` of tasks wait in the queue")
 	flags.StringVar(&f.reject, "reject", "", "append the wrong rows to this `file`, and go on")
 	f.task.properties(flags)
-	flags.IntVar(&f.task.cost, "cost", 1, "how much of the rate of its queue a start uses up, 0 to 1000000")
 	flags.StringVar(&f.forget, "forget", "",
 		"load nothing, but forget how far the load with this `name` is; its tasks stay")
 	cmd.RunE = a.long(func(ctx context.Context, args []string) error {

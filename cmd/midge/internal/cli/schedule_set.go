@@ -158,7 +158,7 @@ func (a *app) warnUnserved(ctx context.Context, queue, kind, so string) {
 
 // taskFlags are the flags of schedule set that describe the task, and need --kind.
 var taskFlags = []string{
-	"params", "encoding", "priority", "retries", "crash-limit", "run-timeout", "keep", "header",
+	"params", "encoding", "priority", "cost", "retries", "crash-limit", "run-timeout", "keep", "header",
 }
 
 // sameTask returns the insert of the tasks of a schedule that exists. It sets --missed and --no-overlap

@@ -133,7 +133,6 @@ func (a *app) taskAdd() *cobra.Command {
 		"with --unique: reserve the key for this time, whether or not the task is live")
 	a.partitionFlag(cmd, &f.partition,
 		"the key of the partition of its queue in which the task waits; partitions are served in turn")
-	flags.IntVar(&f.cost, "cost", 1, "how much of the rate of its queue a start uses up, 0 to 1000000")
 	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
 		switch {
 		case (f.kind == "") == (len(args) == 0):
@@ -162,6 +161,7 @@ func (f *addFlags) properties(flags *pflag.FlagSet) {
 		"the encoding of the stored parameters: json or msgpack; jobs read both")
 	flags.IntVar(&f.priority, "priority", 0,
 		"the priority, -9 to 9; tasks with a higher priority start first")
+	flags.IntVar(&f.cost, "cost", 1, "how much of the rate of its queue a start uses up, 0 to 1000000")
 	flags.Var(&f.retries, "retries", "the largest number of retries after failures, 1 or more, or none")
 	flags.IntVar(&f.crashes, "crash-limit", 3,
 		"the number of crashes of its runners after which the task is dead")
