@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/midgehq/midge/internal/codec"
 	"github.com/midgehq/midge/storage"
@@ -42,6 +43,9 @@ func encode(encoding string, text, like []byte, free bool) ([]byte, error) {
 	}
 	if len(text) > maxSize {
 		return nil, storage.Invalid("parameters", strconv.Itoa(len(text))+" bytes", "at most %d", maxSize)
+	}
+	if !utf8.Valid(text) {
+		return nil, notUTF8("parameters")
 	}
 	if encoding == codec.JSON && like == nil { // only the form can be wrong: document below reports the place
 		if compact, err := compacted(text); err == nil && depthOf(compact) <= maxDepth {
@@ -98,12 +102,18 @@ func depthOf(text []byte) (deepest int) {
 	return deepest
 }
 
-// CheckJSON returns a *[storage.InvalidError] with the place of the fault if text is not one JSON value. The
-// error calls the text by the name given.
+// notUTF8 returns the error of text whose invalid bytes JSON would replace by U+FFFD.
+func notUTF8(what string) error { return storage.Invalid(what, "that are no UTF-8", "UTF-8") }
+
+// CheckJSON returns a *[storage.InvalidError] with the place of the fault if text is not one JSON value in
+// UTF-8. The error calls the text by the name given.
 func CheckJSON(given string, text []byte) error {
 	var whole json.RawMessage
 	err := json.Unmarshal(text, &whole)
-	if err == nil {
+	switch {
+	case err == nil && !utf8.Valid(text):
+		return notUTF8("parameters")
+	case err == nil:
 		return nil
 	}
 	at := (*json.SyntaxError)(nil)
@@ -433,7 +443,9 @@ func (w *writer) key() (name string, more bool, err error) {
 // entry writes one entry of a map, of which the name was read.
 func (w *writer) entry(name string, fields fields) error {
 	if w.write && strings.HasPrefix(name, "$") {
-		name = name[1:]
+		if name = name[1:]; !strings.HasPrefix(name, "$") {
+			return noName("$" + name)
+		}
 	}
 	if n, err := strconv.ParseInt(name, 10, 64); fields.keys == keysInt && err == nil {
 		w.int(n)

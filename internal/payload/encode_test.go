@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/midgehq/midge/internal/codec"
 )
@@ -20,6 +21,12 @@ func FuzzJSONAlone(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		got, err := Encode(codec.JSON, text, nil)
+		if !utf8.Valid(text) {
+			if err == nil {
+				t.Fatalf("%q: no error for text that is no UTF-8", text)
+			}
+			return
+		}
 		w := newWriter(text)
 		want := w.document(likeOf(nil))
 		if (err == nil) != (want == nil) || err != nil && err.Error() != want.Error() {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -22,6 +23,9 @@ func SettingOf(text string) (Setting, error) {
 	path, value, ok := strings.Cut(text, "=")
 	if !ok || path == "" {
 		return Setting{}, storage.Invalid("setting", text, "a field and its value, such as user.name=bob")
+	}
+	if !utf8.ValidString(text) {
+		return Setting{}, storage.Invalid("setting", text, "UTF-8")
 	}
 	return Setting{path, value}, nil
 }

@@ -15,7 +15,7 @@ func (w *writer) stands(name string, like example) error {
 		asBytes: w.bytes, asText: w.invalidText, asFloat: w.special, asExtension: w.extension, asMap: w.pairs,
 	}[name]
 	if !ok {
-		return storage.Invalid("member", name, "a name without $, or $%s for one that begins with it", name)
+		return noName(name)
 	}
 	if err := write(like); err != nil {
 		return err
@@ -25,6 +25,11 @@ func (w *writer) stands(name string, like example) error {
 		err = storage.Invalid("object", name, "no other member beside it")
 	}
 	return err
+}
+
+// noName returns the error of a member whose name begins with one "$" and has no meaning in its place.
+func noName(name string) error {
+	return storage.Invalid("member", name, "a name without $, or $%s for one that begins with it", name)
 }
 
 // base64 reads a text in base64 that stands for a value of kind want.
