@@ -40,13 +40,23 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usage(cmd, "%v", storage.Invalid("--"+wrong.GetFlag().Name, wrong.GetValue(), "%s", want))
 }
 
-// notEmpty refuses an empty value of the flags that name a storage. A shell makes one from an empty
-// variable, and the command would work on another storage.
+// neverEmpty describes the values of the flags for which an empty one would mean another storage, task or
+// file, or less protection, by the name of the flag.
+var neverEmpty = map[string]string{
+	"storage": "the URL of a storage", "profile": "the name of a profile", "prefix": "a prefix of keys",
+	"schema": "the name of a schema", "river-schema": "the name of a schema", "backup": "a new file",
+	"id": "the id of a task", "unique": "a unique key",
+	"kind": "a kind of tasks", "zone": "a time zone such as Europe/Paris", "name": "a name",
+	"webhook-file": "a file with the URL of a webhook", "partition-field": "the name of a field",
+	"field": "the name of a field", "forget": "the name of a load", "from": "the URL of another job queue",
+	"to": "the name of a queue", "kinds": "a file of kinds", "users": "a file of users",
+	"tls-cert": "a file in PEM", "tls-key": "a file in PEM", "dir": "a folder",
+}
+
+// notEmpty refuses an empty value of the flags of neverEmpty. A shell makes one from an empty variable, and
+// the command would do something else.
 func notEmpty(flags *pflag.FlagSet) error {
-	for name, want := range map[string]string{
-		"storage": "the URL of a storage", "profile": "the name of a profile", "prefix": "a prefix of keys",
-		"schema": "the name of a schema",
-	} {
+	for name, want := range neverEmpty {
 		if f := flags.Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
 			return storage.Invalid("--"+name, "", "%s", want)
 		}
