@@ -180,6 +180,11 @@ func (f *workFlags) check() error {
 	if !slices.Contains(resultSources(), f.result) {
 		return storage.Invalid("--result", f.result, "%s", show.OneOf(resultSources()...))
 	}
+	for _, name := range f.env { // one with "=" may hold a password, which the error does not quote
+		if name == "" || strings.Contains(name, "=") {
+			return badInput("midge work wants the name of a variable for --env, without = and a value")
+		}
+	}
 	for _, queue := range f.queues {
 		if err := checkOwn(queue); err != nil {
 			return err

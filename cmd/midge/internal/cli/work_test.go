@@ -82,8 +82,9 @@ func TestWorkRefusesAWrongLine(t *testing.T) {
 		"work --kind x --result file -- cat": "--result", "work --kind x --memory lots -- cat": "--memory",
 		"work --kind x --memory 1K -- cat": "--memory", "work --kind x --queue '' -- cat": "queue",
 		"work --kind x --concurrency 0 -- cat": "oncurrency", "work --kind x --dir /no/folder -- cat": "folder",
+		"work --kind x --env TOKEN=s3cret -- cat": "--env", "work --kind x --env '' -- cat": "--env",
 	} {
-		if got := r.run(line); got.code != BadInput || !strings.Contains(got.err, want) {
+		if got := r.run(line); got.code != BadInput || !strings.Contains(got.err, want) || strings.Contains(got.err, "s3cret") {
 			t.Errorf("midge %s: exit %d and %q, want %d and %q", line, got.code, got.err, BadInput, want)
 		}
 	}
