@@ -216,6 +216,28 @@ func TestARestoreReportsToAProgram(t *testing.T) {
 	check(tell("--yes", Done), show.Restored{Enqueued: 200, Existing: 100})
 }
 
+// TestARestoreCountsBeforeALostWindow has a storage that fails when a task whose own window holds its key is
+// enqueued without the key, after another task was enqueued.
+func TestARestoreCountsBeforeALostWindow(t *testing.T) {
+	r := newRig(t)
+	r.ok("task add send --queue mail --id a --unique a --unique-for 1h")
+	r.ok("task add send --queue mail --id b")
+	path := filepath.Join(t.TempDir(), "backup")
+	r.ok("task rm --queue mail --yes --backup " + path)
+	well := r.store
+	synctest.Test(t, func(*testing.T) { // failing calls are repeated for a while
+		r.store = &faulty{Storage: well, good: 1, fails: storage.ErrUnavailable}
+		var told show.Restored
+		got := r.run("task restore --yes -o json " + path)
+		err := json.Unmarshal([]byte(got.out), &told)
+		if err != nil || got.code != Partly || told.Enqueued != 1 || told.Existing+told.Refused != 0 {
+			t.Errorf("got %+v, %v, want one task enqueued", got, err)
+		}
+	})
+	r.store = well
+	r.says(Done, "enqueued 1, 1 there already", "task restore --yes "+path)
+}
+
 // refusing is a storage that refuses the third step of each call with 100 steps.
 type refusing struct{ storage.Storage }
 

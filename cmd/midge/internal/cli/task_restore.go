@@ -158,11 +158,9 @@ func (a *app) enqueueAll(
 ) (enqueued []storage.Ref, err error) {
 	for chunk := range slices.Chunk(inserts, restoreChunk) {
 		applied, err := a.enqueueChunk(ctx, chunk)
-		if err != nil {
-			return enqueued, err
-		}
 		for i, one := range applied {
 			switch {
+			case err != nil && errors.Is(one.Err, err): // it is not known
 			case one.Err == nil && !one.Inserted[0].Existing:
 				r.Enqueued++
 				enqueued = append(enqueued, chunk[i].Ref)
@@ -174,12 +172,16 @@ func (a *app) enqueueAll(
 				}
 			}
 		}
+		if err != nil {
+			return enqueued, err
+		}
 	}
 	return enqueued, nil
 }
 
 // enqueueChunk enqueues tasks, each in a step of its own. A task whose unique window outlived it, and is
-// there still, is enqueued without its key, which that window holds for it.
+// there still, is enqueued without its key, which that window holds for it. If that fails, these tasks have
+// the error that enqueueChunk returns.
 func (a *app) enqueueChunk(ctx context.Context, chunk []storage.Insert) ([]storage.Applied, error) {
 	txs := make([]storage.Tx, len(chunk))
 	for i := range chunk {
@@ -202,8 +204,10 @@ func (a *app) enqueueChunk(ctx context.Context, chunk []storage.Insert) ([]stora
 		return applied, nil
 	}
 	repeated, err := a.session.Apply(ctx, again...)
-	for n := range repeated {
-		applied[places[n]] = repeated[n]
+	for n, place := range places {
+		if applied[place] = (storage.Applied{Err: err}); err == nil {
+			applied[place] = repeated[n]
+		}
 	}
 	return applied, err
 }
