@@ -137,7 +137,7 @@ func resultOf(encoding midge.Encoding, body []byte) any {
 }
 
 // numbered returns a decoded value whose numbers are integers if they were written as integers, and floats
-// otherwise. Integers keep all their digits so.
+// otherwise. Integers keep all their digits so: the error is that of an integer which 64 bits do not hold.
 func numbered(v any) (any, error) {
 	var err error
 	switch v := v.(type) {
@@ -159,6 +159,8 @@ func numbered(v any) (any, error) {
 		}
 		if n, err := strconv.ParseUint(v.String(), 10, 64); err == nil {
 			return n, nil
+		} else if !strings.ContainsAny(v.String(), ".eE") {
+			return nil, err
 		}
 		return v.Float64()
 	}
