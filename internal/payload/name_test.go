@@ -44,8 +44,7 @@ func TestTextIsUTF8(t *testing.T) {
 	}
 	_, refused["SettingOf"] = payload.SettingOf("name=M\xfcller")
 	for name, err := range refused {
-		var invalid *storage.InvalidError
-		if !errors.As(err, &invalid) {
+		if _, ok := errors.AsType[*storage.InvalidError](err); !ok {
 			t.Errorf("%s: got %v, want an InvalidError", name, err)
 		}
 	}
