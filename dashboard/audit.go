@@ -126,7 +126,7 @@ func (s *server) flush(ctx context.Context) {
 }
 
 // loggable returns the filter of an action as the log has it: hidden if it names values of parameters or
-// headers. Other filters are of what the log has anyway, such as refs, kinds and errors.
+// headers. Other filters name refs, kinds and errors, which the log has anyway.
 func loggable(text string) string {
 	if f, err := filter.Parse(text); err != nil || len(f.Fields()) > 0 {
 		return access.Hidden

@@ -223,7 +223,7 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, status int, body 
 	_, _ = w.Write(body)
 }
 
-// explain is status, and writes an error of the storage to the log, because the sentence does not show it.
+// explain calls status, and logs an error of the storage, which the sentence of status does not show.
 func (s *server) explain(ctx context.Context, err error) (code int, text string) {
 	code, text = status(err)
 	if own := (*statusError)(nil); code == http.StatusServiceUnavailable && !errors.As(err, &own) {

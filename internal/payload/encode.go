@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"slices"
@@ -45,7 +46,7 @@ func encode(encoding string, text, like []byte, free bool) ([]byte, error) {
 		return nil, storage.Invalid("parameters", strconv.Itoa(len(text))+" bytes", "at most %d", maxSize)
 	}
 	if !utf8.Valid(text) {
-		return nil, notUTF8("parameters")
+		return nil, notUTF8("parameters", len(text))
 	}
 	if encoding == codec.JSON && like == nil { // only the form can be wrong: document below reports the place
 		if compact, err := compacted(text); err == nil && depthOf(compact) <= maxDepth {
@@ -102,8 +103,11 @@ func depthOf(text []byte) (deepest int) {
 	return deepest
 }
 
-// notUTF8 returns the error of text whose invalid bytes JSON would replace by U+FFFD.
-func notUTF8(what string) error { return storage.Invalid(what, "that are no UTF-8", "UTF-8") }
+// notUTF8 returns the error of a text of size bytes whose invalid bytes JSON would replace by U+FFFD. It quotes
+// nothing of the text.
+func notUTF8(what string, size int) error {
+	return storage.Invalid(what, fmt.Sprintf("of %d bytes", size), "valid UTF-8")
+}
 
 // CheckJSON returns a *[storage.InvalidError] with the place of the fault if text is not one JSON value in
 // UTF-8. The error calls the text by the name given.
@@ -112,7 +116,7 @@ func CheckJSON(given string, text []byte) error {
 	err := json.Unmarshal(text, &whole)
 	switch {
 	case err == nil && !utf8.Valid(text):
-		return notUTF8("parameters")
+		return notUTF8("parameters", len(text))
 	case err == nil:
 		return nil
 	}

@@ -25,7 +25,7 @@ func SettingOf(text string) (Setting, error) {
 		return Setting{}, storage.Invalid("setting", text, "a field and its value, such as user.name=bob")
 	}
 	if !utf8.ValidString(text) {
-		return Setting{}, storage.Invalid("setting", text, "UTF-8")
+		return Setting{}, notUTF8("setting", len(text))
 	}
 	return Setting{path, value}, nil
 }

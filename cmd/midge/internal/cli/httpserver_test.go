@@ -67,7 +67,7 @@ func serveIn(t *testing.T, next http.HandlerFunc) *pipes {
 	t.Cleanup(func() {
 		_ = server.Close()
 		served.Wait()
-		time.Sleep(time.Second) // the server closes a connection some time after its answer
+		time.Sleep(time.Second) // virtual: the server closes a connection some time after its answer
 	})
 	return p
 }
@@ -80,7 +80,7 @@ func trickle(conn net.Conn) time.Duration {
 		if _, err := conn.Write([]byte("a")); err != nil {
 			return time.Since(begun)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // virtual
 	}
 }
 
@@ -123,7 +123,7 @@ func TestABodyThatIsLargeHasItsTime(t *testing.T) {
 			_, _ = fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", size)
 			for range size / (64 << 10) {
 				_, _ = io.WriteString(conn, strings.Repeat("a", 64<<10))
-				time.Sleep(time.Second)
+				time.Sleep(time.Second) // virtual
 			}
 		}()
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -232,10 +232,10 @@ func TestASlowReaderGetsItsAnswer(t *testing.T) {
 			w.Header().Set("Content-Length", fmt.Sprint(size+2))
 			_ = pour(w, 1, 1)
 			_ = http.NewResponseController(w).Flush()
-			time.Sleep(pause)
+			time.Sleep(pause) // virtual
 			_ = pour(w, 1, size)
 			_ = pour(w, 1, 1)
-			time.Sleep(pause)
+			time.Sleep(pause) // virtual
 		})
 		conn := p.dial()
 		for range 2 { // the connection is used again
@@ -267,9 +267,9 @@ func TestAnAnswerOverHTTP2HasItsBounds(t *testing.T) {
 			}
 			_ = pour(w, 1, 1)
 			_ = http.NewResponseController(w).Flush()
-			time.Sleep(time.Hour)
+			time.Sleep(time.Hour) // virtual
 			_ = pour(w, 1, 1<<20)
-			time.Sleep(time.Hour)
+			time.Sleep(time.Hour) // virtual
 		}), newConns(nil))
 		p := &pipes{make(chan net.Conn), make(chan struct{})}
 		var served sync.WaitGroup
@@ -321,6 +321,6 @@ func TestAnAnswerOverHTTP2HasItsBounds(t *testing.T) {
 type slowReader struct{ io.Reader }
 
 func (s slowReader) Read(p []byte) (int, error) {
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) // virtual
 	return s.Reader.Read(p[:min(len(p), 1<<10)])
 }

@@ -592,10 +592,8 @@ type Why struct {
 func WhyOf(v storage.Verdict, text, next string) Why {
 	return Why{
 		Ref: v.Ref.String(), Kind: v.Kind, State: string(v.State), Cause: string(v.Cause), Text: text,
-		Next:  next,
-		Since: survey.Moment(v.Since), Until: survey.Moment(v.Until), Runner: v.Runner, Host: v.Host, PID: v.PID,
-		RunnerGone: v.RunnerGone,
-		Runners:    v.Runners, Able: v.Able, Slots: v.Slots, Free: v.Free, Position: v.Position, Of: v.Of,
-		ETA: v.ETA.Seconds(), Reason: v.Reason, Error: v.Error,
+		Next: next, Since: survey.Moment(v.Since), Until: survey.Moment(v.Until), Runner: v.Runner, Host: v.Host,
+		PID: v.PID, RunnerGone: v.RunnerGone, Runners: v.Runners, Able: v.Able, Slots: v.Slots, Free: v.Free,
+		Position: v.Position, Of: v.Of, ETA: v.ETA.Seconds(), Reason: v.Reason, Error: v.Error,
 	}
 }
