@@ -203,6 +203,9 @@ func TestBadLines(t *testing.T) {
 	for i, c := range []struct{ line, want string }{
 		{`{"progres":1}`, "progres"},
 		{`{"progress":1,"checkpoint":2}`, "checkpoint, progress"},
+		{`{"progress":1,"progress":1}`, "progress twice"},
+		{`{"progress":1,"\u0070rogress":1}`, "progress twice"},
+		{`{"follow_up":{"kind":"x","params":{},"params":{}}}`, "params twice"},
 		{`{}`, "one of"},
 		{`[1]`, "an object of JSON"},
 		{`nonsense`, "an object of JSON"},

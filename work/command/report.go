@@ -99,7 +99,7 @@ func (r *reports) Read(p []byte) (int, error) {
 
 // lines reads and obeys the lines.
 func (r *reports) lines(ctx context.Context) error {
-	in, late := bufio.NewReader(r), lateBytes
+	in, late := bufio.NewReader(r), lateBytes+r.MaxLine // one line may have begun before the end
 	for number := 1; ; number++ {
 		line, err := readLine(in, r.MaxLine)
 		if text := bytes.TrimSpace(line); len(text) > 0 && (err == nil || errors.Is(err, io.EOF)) {
@@ -156,12 +156,25 @@ func (r *reports) obey(ctx context.Context, line []byte) error {
 	return storage.Invalid("members", namesOf(members), "one of %s", namesOf(verbs))
 }
 
-// membersOf reads an object of JSON.
+// membersOf reads an object of JSON, in which each name stands once.
 func membersOf(what string, text []byte) (members map[string]json.RawMessage, err error) {
 	if json.Unmarshal(text, &members) != nil || members == nil {
 		return nil, storage.Invalid(what, fmt.Sprintf("%d bytes that are not", len(text)), "an object of JSON")
 	}
-	return members, nil
+	in, met := json.NewDecoder(bytes.NewReader(text)), make(map[json.Token]bool)
+	for _, err = in.Token(); err == nil && in.More(); { // a name and its value at a time
+		var value json.RawMessage
+		var name json.Token
+		if name, err = in.Token(); err == nil {
+			err = in.Decode(&value)
+		}
+		if met[name] {
+			given := storage.PrintableText(fmt.Sprint(name), storage.MaxName)
+			return nil, storage.Invalid(what, "with "+given+" twice", "each name once")
+		}
+		met[name] = true
+	}
+	return members, err
 }
 
 // namesOf returns names for an error.
