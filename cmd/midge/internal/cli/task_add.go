@@ -314,6 +314,9 @@ func headersOf(lines []string) (map[string]string, error) {
 		if !ok || name == "" {
 			return nil, storage.Invalid("header", line, "name=value")
 		}
+		if _, twice := headers[name]; twice {
+			return nil, storage.Invalid("header", name+" twice", "each header once")
+		}
 		headers[name] = text
 	}
 	return headers, nil

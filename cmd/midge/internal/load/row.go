@@ -37,9 +37,13 @@ func ParseTypes(words []string) (map[string]Type, error) {
 		if at < 1 {
 			return nil, storage.Invalid("--types", word, "column=type")
 		}
+		column := word[:at]
+		if types[column] != "" {
+			return nil, storage.Invalid("--types", column+" twice", "one type for each column")
+		}
 		switch t := Type(word[at+1:]); t {
 		case Text, Int, Float, Bool, JSON:
-			types[word[:at]] = t
+			types[column] = t
 		default:
 			return nil, storage.Invalid("--types", word, "one of the types text, int, float, bool and json")
 		}
