@@ -13,12 +13,14 @@ func (s *Storage) findRoom(ctx context.Context) {
 	select {
 	case wr = <-s.writer:
 	default:
+		s.room.Missed()
 		return
 	}
 	if wr == nil {
 		var err error
 		if wr, err = s.dial(ctx); err != nil {
 			s.writer <- nil
+			s.room.Missed()
 			return
 		}
 	}
@@ -28,6 +30,7 @@ func (s *Storage) findRoom(ctx context.Context) {
 // tryRoom notes whether there is space for a small write. It reports whether the connection is sound.
 func (s *Storage) tryRoom(ctx context.Context, wr *writer) (sound bool) {
 	if _, err := wr.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+		s.room.Missed()
 		return s.isBusy(err)
 	}
 	w := s.newWork(ctx, wr.conn, wr.stmts)

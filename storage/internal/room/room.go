@@ -100,6 +100,13 @@ func (r *Room) Due() bool {
 	return true
 }
 
+// Missed notes that the trial that Due counted was not carried out, so that another one is due.
+func (r *Room) Missed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tried = time.Time{}
+}
+
 // Tell sets d.Full and d.FullSince. d.Now is the time of the storage.
 func (r *Room) Tell(d *storage.Description) {
 	r.mu.Lock()

@@ -29,6 +29,9 @@ func TestRoom(t *testing.T) {
 		if !r.Due() || r.Due() {
 			t.Error("a trial is due at first, and not again at once")
 		}
+		if r.Missed(); !r.Due() || r.Due() {
+			t.Error("a trial is due again after one that was not carried out, and only one")
+		}
 		begun, refused := time.Now(), fmt.Errorf("apply: %w", fmt.Errorf("%w: %w", storage.ErrFull, errors.New("OOM")))
 		r.Wrote(refused)
 		time.Sleep(tryEvery - 1)

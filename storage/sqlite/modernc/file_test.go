@@ -125,9 +125,25 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 		t.Fatalf("%d tasks were acknowledged, and %d wait", acknowledged, stats[0].Waiting)
 	}
 	other := opened(t, sqlite.Config{DB: db, MinLease: time.Second}) // it finds out by a write of its own
-	for _, s := range []*side{s, other} {
-		d, err := s.store.Describe(t.Context())
+	held, err := db.Conn(t.Context())
+	must(t, err)
+	execOn := func(statement string) {
+		_, err := held.ExecContext(t.Context(), statement)
 		must(t, err)
+	}
+	execOn("BEGIN IMMEDIATE")
+	_, err = other.store.Describe(t.Context()) // its trial waits for a later one
+	must(t, err)
+	execOn("ROLLBACK")
+	must(t, held.Close())
+	for _, s := range []*side{s, other} {
+		var d storage.Description
+		await(t, "the report of the full file", func() bool { // while the other handle writes, there is no trial
+			var err error
+			d, err = s.store.Describe(t.Context())
+			must(t, err)
+			return d.Full != ""
+		})
 		if !strings.HasPrefix(d.Full, "SQLite is full: ") || d.FullSince.IsZero() || d.FullSince.After(d.Now) {
 			t.Errorf("got %q since %v, want why the file is full, and since when", d.Full, d.FullSince)
 		}
