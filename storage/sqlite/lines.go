@@ -117,7 +117,7 @@ func (w *work) SortAfter(q *engine.Queue, state engine.State, sort int64) (found
 func (w *work) setApart(q *queue, r *row, sub string) {
 	q.Sizes[r.was]--
 	q.Sizes[engine.Damaged]++
-	if r.was != engine.Cursor {
+	if r.was != engine.Cursor && !r.was.HasEnded() {
 		q.Totals.Deleted++
 	}
 	w.step.Leave(&q.Queue, r.was, sub)

@@ -97,6 +97,8 @@ func (w *work) insert(text string, rows []*row) {
 			record.Lease(&r.Record), packPast(r), packSpec(r))
 	}
 	last := w.exec(text, args...)
+	// A deleted number is used again, and its sides stay if a tool or an operator deleted the task.
+	w.exec("DELETE FROM {p}sides WHERE task BETWEEN ? AND ?", last-int64(len(rows))+1, last)
 	for i, r := range rows { // one statement assigns them consecutive numbers
 		r.task = last - int64(len(rows)-1-i)
 		w.saved(r)

@@ -271,12 +271,13 @@ func (w *work) Queue(name string) *engine.Queue {
 	return &q.Queue
 }
 
-// Holder returns the hold on a unique key.
+// Holder returns the hold on a unique key. A task that was set apart, or whose row is gone, holds none for life.
 func (w *work) Holder(name, key string) (h engine.Hold, held bool) {
 	q, bad := w.lookup(name), false
 	if q != nil {
-		held = w.one("SELECT id, until FROM {p}keys WHERE queue = ? AND key = ?",
-			[]any{q.number, key}, &h.ID, number{to: &h.Until, bad: &bad})
+		held = w.one("SELECT id, until FROM {p}keys k WHERE queue = ? AND key = ? AND (until <> 0 OR EXISTS ("+
+			"SELECT 1 FROM {p}tasks t WHERE t.queue = k.queue AND t.id = k.id AND t.line <> ?))",
+			[]any{q.number, key, q.line(engine.Damaged)}, &h.ID, number{to: &h.Until, bad: &bad})
 	}
 	if bad { // such a key is held for as long as its task exists
 		held = w.Find(storage.Ref{Queue: name, ID: h.ID}) != nil

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -130,8 +131,12 @@ func uniqueMutants() []mutant {
 	return []mutant{
 		breaks("unique forgotten", fault{apply: inserts(func(j *storage.Insert) { j.Unique = storage.Unique{} })},
 			"unique/held for life", "unique/skipped", "unique/among many at once"),
-		knowing("unique not released when dead", clinging,
-			"unique/released at the end", "unique/released by a crash loop", "unique/requeue takes the key"),
+		knowing("unique not released when dead", clinging(func(t storage.Task, err error) bool {
+			return err == nil && t.State == storage.Dead
+		}), "unique/released at the end", "unique/released by a crash loop", "unique/requeue takes the key"),
+		knowing("unique not released when damaged", clinging(func(_ storage.Task, err error) bool {
+			return errors.Is(err, storage.ErrNotFound) // of a record that the rig has damaged too
+		}), "sharing/damaged holder"),
 		knowing("unique for all queues", everywhere, "unique/per queue"),
 		breaks("unique against itself", fault{apply: answering(func(tx storage.Tx, a *storage.Applied) {
 			if len(a.Inserted) > 0 && a.Inserted[0].Existing && tx.Inserts[0].Unique.Key != "" {
@@ -162,27 +167,29 @@ func uniqueMutants() []mutant {
 	}
 }
 
-// clinging keeps the unique keys of dead tasks.
-func clinging(m *mind) *fault {
-	return &fault{apply: applies(func(
-		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
-	) ([]storage.Applied, error) {
-		for _, j := range txs[0].Inserts {
-			var holder storage.Ref
-			m.locked(func() { holder = m.keys[j.Unique.Key] })
-			if t, err := m.Task(ctx, holder); err == nil && t.State == storage.Dead && j.Unique.Key != "" {
-				collision := storage.Collision{Ref: j.Ref, Holder: holder, Unique: true}
-				return []storage.Applied{{
-					Err: &storage.DependencyError{Colliding: []storage.Collision{collision}},
-				}}, nil
+// clinging keeps the unique keys of the tasks for whose reads is returns true.
+func clinging(is func(storage.Task, error) bool) func(m *mind) *fault {
+	return func(m *mind) *fault {
+		return &fault{apply: applies(func(
+			ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
+		) ([]storage.Applied, error) {
+			for _, j := range txs[0].Inserts {
+				var holder storage.Ref
+				m.locked(func() { holder = m.keys[j.Unique.Key] })
+				if j.Unique.Key != "" && is(m.Task(ctx, holder)) {
+					collision := storage.Collision{Ref: j.Ref, Holder: holder, Unique: true}
+					return []storage.Applied{{
+						Err: &storage.DependencyError{Colliding: []storage.Collision{collision}},
+					}}, nil
+				}
 			}
-		}
-		return answering(func(tx storage.Tx, a *storage.Applied) {
-			for i, p := range a.Inserted {
-				m.locked(func() { m.keys[tx.Inserts[i].Unique.Key] = p.Ref })
-			}
-		})(next)(ctx, call, txs...)
-	})}
+			return answering(func(tx storage.Tx, a *storage.Applied) {
+				for i, p := range a.Inserted {
+					m.locked(func() { m.keys[tx.Inserts[i].Unique.Key] = p.Ref })
+				}
+			})(next)(ctx, call, txs...)
+		})}
+	}
 }
 
 // everywhere keeps a unique key for all queues.

@@ -30,6 +30,8 @@ func sharingRules() []rule {
 			"After Close every method answers ErrClosed; closing again is harmless."),
 		state("sharing/damaged record", sharingDamaged,
 			"A record that cannot be read is set apart and counted in Stats.Damaged, and stops nobody."),
+		state("sharing/damaged holder", sharingDamagedHolder,
+			"A task whose record is set apart holds no unique key for its life any more."),
 	}
 }
 
@@ -273,6 +275,30 @@ func sharingDamaged(r *rig) {
 	r.balanced(s)
 	r.add("d")
 	r.take(ask(1), "d")
+}
+
+// setsApart damages the record of a task, and claims until the task is set apart.
+func (r *rig) setsApart(id string) {
+	r.Helper()
+	before := r.stats().Damaged
+	r.Damage(r.TB, in(id))
+	for range 5 {
+		r.claim(ask(1))
+	}
+	r.want("damaged", r.stats().Damaged-before, int64(1))
+}
+
+func sharingDamagedHolder(r *rig) {
+	if r.Damage == nil {
+		r.Log("not tested: no record of this storage can be damaged")
+		return
+	}
+	r.insert(life("bad", "k"))
+	r.setsApart("bad")
+	r.keyFree("of a task that is set apart")
+	r.balanced(r.stats())
+	r.insert(life("a", "k"))
+	r.keyTaken("of the next task", "k", "a")
 }
 
 // balanced fails the rule unless the totals add up.

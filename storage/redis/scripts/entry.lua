@@ -194,6 +194,8 @@ function unique.holder(q, key)
   local v = q.unique[key]
   if v == nil then
     v = call('HGET', q[UNIQUE], key)
+    -- The task of a key for life has a record, unless the record was damaged and is set apart.
+    if v and byte(v, 1) == 76 and not call('HGET', q[TASKS], sub(v, 2)) then v = false end
     q.unique[key] = v
   end
   if not v then return nil end

@@ -336,3 +336,73 @@ func TestAQueueWithTasksStays(t *testing.T) {
 		t.Errorf("claimed %q, want a", ids)
 	}
 }
+
+// TestADamagedEndedTaskEndsOnce damages a completed task. The totals do not count a second end.
+func TestADamagedEndedTaskEndsOnce(t *testing.T) {
+	path, ahead := file(t), time.Duration(0)
+	s := opened(t, sqlite.Config{
+		Path: path, Driver: modernc.Driver, MinLease: time.Second,
+		Now: func() time.Time { return time.Now().Add(ahead) },
+	})
+	must(t, s.insert(t.Context(), "a"))
+	c, err := s.claimLong(t.Context(), 1)
+	must(t, err)
+	must(t, s.complete(t.Context(), c.Fences[0]))
+	execute(t, path, "UPDATE midge_tasks SET sort = 'abc'")
+	for range 3 {
+		ahead += 40 * time.Second
+		s.claimAll(t)
+	}
+	stats, err := s.store.Stats(t.Context(), queue)
+	must(t, err)
+	if got, want := stats[0].Totals, (storage.Totals{Enqueued: 1, Completed: 1}); got != want || stats[0].Damaged != 1 {
+		t.Errorf("got %+v and %d damaged, want %+v and 1", got, stats[0].Damaged, want)
+	}
+}
+
+// TestANewTaskHasNothingOfADeletedOne has a row in sides whose task a tool deleted, and new tasks that have its number.
+func TestANewTaskHasNothingOfADeletedOne(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	for number := 1; number <= 3; number++ {
+		execute(t, path, "INSERT INTO midge_sides VALUES (?, ?, 'stack', 'result', 'progress', 'checkpoint')", number,
+			`[{"Error":"secret"}]`)
+	}
+	_, err := s.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{job("a"), job("b")}})
+	must(t, err)
+	must(t, s.insert(t.Context(), "c"))
+	c, err := s.claimLong(t.Context(), 1)
+	must(t, err)
+	_, err = s.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{
+		{Fence: c.Fences[0], Outcome: storage.Fail, Delay: time.Hour, Error: "own"},
+	}})
+	must(t, err)
+	for _, id := range []string{"a", "b", "c"} {
+		task, err := s.store.Task(t.Context(), ref(id))
+		must(t, err)
+		if len(task.Stack)+len(task.Result)+len(task.Progress)+len(task.Checkpoint) > 0 {
+			t.Errorf("%s has the data of a deleted task: %+v", id, task)
+		}
+		if want := map[string]int{"a": 1}[id]; len(task.Attempts) != want {
+			t.Errorf("%s has %d attempts, want %d", id, len(task.Attempts), want)
+		}
+	}
+}
+
+// TestAKeyOfADeletedRowIsFree deletes the row of a task with a unique key, as an operator deletes a damaged one.
+func TestAKeyOfADeletedRowIsFree(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	in := job("a")
+	in.Unique = storage.Unique{Key: "k", Mode: storage.UniqueLife}
+	_, err := s.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}})
+	must(t, err)
+	execute(t, path, "DELETE FROM midge_tasks")
+	in.Ref = ref("b")
+	_, err = s.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}})
+	must(t, err)
+	in.Ref = ref("c")
+	if _, err = s.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}}); err == nil {
+		t.Error("two tasks have one key")
+	}
+}
