@@ -210,7 +210,7 @@ type Settings struct {
 	Declared *DeclaredLimit
 	// Create makes the queue exist. It changes no setting of a queue that exists.
 	Create bool
-	// Remove deletes the queue, which must be empty.
+	// Remove deletes the queue, which must be empty. Records that are damaged and set apart are deleted with it.
 	Remove bool
 }
 

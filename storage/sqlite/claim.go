@@ -142,7 +142,7 @@ func (w *work) sweep() {
 	for _, name := range names {
 		switch q := w.lookup(name); {
 		case q == nil || !q.IsAbandoned(come):
-		case w.hasTasks(q): // its counts are wrong
+		case w.hasTasks(q, 0): // its counts are wrong
 			w.recount(q)
 		case !w.isHeld(q):
 			w.DeleteQueue(&q.Queue)
@@ -150,12 +150,12 @@ func (w *work) sweep() {
 	}
 }
 
-// hasTasks reports whether the table has tasks of a queue, whatever its counts are: they may be
+// hasTasks reports whether the table has tasks of a queue outside a line, 0 for none, whatever its counts are: they may be
 // damaged.
-func (w *work) hasTasks(q *queue) bool {
+func (w *work) hasTasks(q *queue, but int64) bool {
 	w.save()
 	var one int
-	return w.one("SELECT 1 FROM {p}tasks WHERE queue = ? LIMIT 1", []any{q.number}, &one)
+	return w.one("SELECT 1 FROM {p}tasks WHERE queue = ? AND line <> ? LIMIT 1", []any{q.number, but}, &one)
 }
 
 // isHeld reports whether a unique window of a queue is held, or a partition of it is there for a moment that
@@ -167,9 +167,11 @@ func (w *work) isHeld(q *queue) bool {
 		[]any{q.number, w.step.Now, q.number, int(engine.Keyed), w.step.Now}, &one)
 }
 
-// DeleteQueue deletes an empty queue.
+// DeleteQueue deletes an empty queue, with the records that are set apart.
 func (w *work) DeleteQueue(eq *engine.Queue) {
 	q := ours(eq)
+	w.exec("DELETE FROM {p}sides WHERE task IN (SELECT task FROM {p}tasks WHERE queue = ?)", q.number)
+	w.exec("DELETE FROM {p}tasks WHERE queue = ?", q.number)
 	w.exec("DELETE FROM {p}keys WHERE queue = ?", q.number)
 	w.exec("DELETE FROM {p}lines WHERE queue = ?", q.number)
 	w.exec("DELETE FROM {p}queues WHERE queue = ?", q.number)

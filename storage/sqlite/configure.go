@@ -40,8 +40,12 @@ func (s *Storage) Configure(
 	return wrap("configure "+queue, s.do(ctx, c))
 }
 
-// IsEmpty reports whether a queue has no records, whatever its counts are.
-func (w *work) IsEmpty(q *engine.Queue) bool { return q.IsEmpty() && !w.hasTasks(ours(q)) }
+// IsEmpty reports whether a queue has no records but those that are set apart, whatever its counts are.
+func (w *work) IsEmpty(q *engine.Queue) bool {
+	sizes := q.Sizes
+	sizes[engine.Damaged] = 0
+	return sizes == [engine.States]int64{} && !w.hasTasks(ours(q), ours(q).line(engine.Damaged))
+}
 
 // Configured writes the settings of a queue.
 func (w *work) Configured(eq *engine.Queue, alert bool) {

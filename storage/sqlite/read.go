@@ -163,7 +163,7 @@ func readQueues(
 			names := w.names(query.Prefix, after, query.Limit+1)
 			for _, name := range names {
 				after = name
-				if q := w.lookup(name); q == nil || q.IsAbandoned(w.step.Now) && !w.isHeld(q) && !w.hasTasks(q) {
+				if q := w.lookup(name); q == nil || q.IsAbandoned(w.step.Now) && !w.isHeld(q) && !w.hasTasks(q, 0) {
 					continue // the sweep removes it when it next inspects it
 				}
 				if len(page.Names) == query.Limit {

@@ -222,8 +222,8 @@ var standing = "SELECT column1 FROM (VALUES " + listed(", ", "(%[1]d)", hasLine)
 	"SELECT column1 FROM (VALUES " + listed(", ", "(%[1]d)", engine.State.HasSubs) + ") " +
 	"WHERE EXISTS (SELECT 1 FROM {p}lines WHERE queue = ? AND state = column1 AND tasks <> 0)"
 
-// verify recounts the tasks of a queue if a line has tasks although its count is 0, or the sizes of its
-// kinds and partitions do not add up.
+// verify recounts the tasks of a queue if a line has tasks although its count is 0, if the sizes of its
+// kinds and partitions do not add up, or if somebody has deleted the row of a task that was set apart.
 func (w *work) verify(q *queue) {
 	if !w.store.rings.isUnverified(q.Name, w.step.Now) {
 		return
@@ -235,6 +235,11 @@ func (w *work) verify(q *queue) {
 		wrong = q.Sizes[state] == 0
 		return !wrong
 	}, &state)
+	if size := q.Sizes[engine.Damaged]; size > 0 {
+		var rows int64
+		w.one("SELECT count(*) FROM {p}tasks WHERE line = ?", []any{q.line(engine.Damaged)}, &rows)
+		wrong = wrong || rows != size
+	}
 	if w.saveLines(q); wrong || w.areLinesWrong(q) {
 		w.recount(q)
 	}

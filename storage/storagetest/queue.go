@@ -25,6 +25,8 @@ func queueRules() []rule {
 			"An empty queue can be removed, with its totals, its settings and its unique windows."),
 		state("remove/not empty", removeNotEmpty,
 			"A queue that holds a record in any state is not removed: ErrNotEmpty, and nothing changes."),
+		state("remove/damaged", removeDamaged,
+			"A queue whose only records are set apart is removed with them."),
 	}
 }
 
@@ -147,6 +149,25 @@ func removeEmpty(r *rig) {
 	r.add("b")
 	r.take(ask(1), "b")
 	r.want("enqueued", r.stats().Totals.Enqueued, int64(1))
+}
+
+func removeDamaged(r *rig) {
+	if r.Damage == nil {
+		r.Log("not tested: no record of this storage can be damaged")
+		return
+	}
+	r.add("bad")
+	r.setsApart("bad")
+	r.add("b")
+	err := r.session.Configure(r.ctx, mainQueue, storage.Settings{Remove: true})
+	r.wantError("remove with a task beside the damaged one", err, storage.ErrNotEmpty)
+	r.delete("b")
+	r.configure(storage.Settings{Remove: true})
+	p, err := r.store.Queues(r.ctx, storage.QueuesQuery{})
+	r.must("queues", err)
+	r.want("queues", len(p.Names), 0)
+	r.add("bad")
+	r.take(ask(1), "bad")
 }
 
 func removeNotEmpty(r *rig) {

@@ -2,6 +2,8 @@ package modernc_test
 
 import (
 	"errors"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -404,5 +406,49 @@ func TestAKeyOfADeletedRowIsFree(t *testing.T) {
 	in.Ref = ref("c")
 	if _, err = s.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}}); err == nil {
 		t.Error("two tasks have one key")
+	}
+}
+
+// TestTheRemedyOfADamagedTask carries out the statements of the document about trouble.
+func TestTheRemedyOfADamagedTask(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/troubleshooting.md")
+	must(t, err)
+	_, behind, found := strings.Cut(string(text), "```sql\n  BEGIN IMMEDIATE;\n  DELETE FROM midge_sides")
+	statements, _, ended := strings.Cut(behind, "```")
+	if !found || !ended {
+		t.Fatal("the document has no statements")
+	}
+	statements = "BEGIN IMMEDIATE; DELETE FROM midge_sides" + strings.ReplaceAll(statements, "'mail'", "'"+queue+"'")
+	path, ahead := file(t), time.Duration(0)
+	s := opened(t, sqlite.Config{
+		Path: path, Driver: modernc.Driver, MinLease: time.Second,
+		Now: func() time.Time { return time.Now().Add(ahead) },
+	})
+	must(t, s.insert(t.Context(), "a1", "b"))
+	c, err := s.claimLong(t.Context(), 1)
+	must(t, err)
+	_, err = s.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{
+		{Fence: c.Fences[0], Outcome: storage.Fail, Error: "about a customer"},
+	}})
+	must(t, err)
+	execute(t, path, "UPDATE midge_tasks SET lease = x'00', version = 'abc' WHERE id = 'a1'")
+	s.claimAll(t)
+	execute(t, path, statements)
+	ahead = time.Minute + time.Second
+	s.claimAll(t)
+	stats, err := s.store.Stats(t.Context(), queue)
+	must(t, err)
+	var tasks, sides int
+	db := database(t, path, "")
+	must(t, db.QueryRowContext(t.Context(),
+		"SELECT (SELECT count(*) FROM midge_tasks), (SELECT count(*) FROM midge_sides)").Scan(&tasks, &sides))
+	if stats[0].Damaged != 0 || stats[0].Pending != 1 || tasks != 1 || sides != 0 {
+		t.Errorf("%d are damaged and %d pending, with %d rows and %d sides; want 0, 1, 1 and 0",
+			stats[0].Damaged, stats[0].Pending, tasks, sides)
+	}
+	d, err := s.store.Describe(t.Context())
+	must(t, err)
+	if strings.Contains(strings.Join(d.Warnings, ""), "set apart") {
+		t.Errorf("the warnings are %q, want none of a damaged task", d.Warnings)
 	}
 }
