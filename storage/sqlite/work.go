@@ -173,7 +173,11 @@ func (w *work) begin() {
 	w.one("SELECT mark, clock, jumped FROM {p}meta", nil, moment(&m.mark), moment(&m.clock), moment(&st.Jumped))
 	jumped := st.Jumped
 	st.Mark, st.Turn = m.mark, m.mark
-	st.Begin(engine.Moment(w.store.cfg.Now()), m.clock)
+	last := m.clock
+	if w.readOnly { // nobody may have written for long: that is no jump, and a read could not note one
+		last = 0
+	}
+	st.Begin(engine.Moment(w.store.cfg.Now()), last)
 	ago := st.Now - m.clock
 	w.changed = w.changed || st.Jumped != jumped || ago > clockKept || ago < 0
 }
