@@ -426,7 +426,21 @@ func checkRunner(r *RunnerInfo) error {
 	if len(r.Vitals) == 0 {
 		r.Vitals = nil
 	}
-	return checkBytes("RunnerInfo.Vitals", r.Vitals, MaxVitals)
+	return firstError(checkBytes("RunnerInfo.Vitals", r.Vitals, MaxVitals), checkMoments(r))
+}
+
+// checkMoments checks the times of a heartbeat.
+func checkMoments(r *RunnerInfo) error {
+	err := checkTime("RunnerInfo.Started", r.Started)
+	for i := range r.Running {
+		err = firstError(err, checkTime("Running.Since", r.Running[i].Since),
+			checkTime("Running.Unstopped", r.Running[i].Unstopped))
+	}
+	for i := range r.Undecodable {
+		err = firstError(err, checkTime("KindTrouble.Since", r.Undecodable[i].Since),
+			checkTime("KindTrouble.Last", r.Undecodable[i].Last))
+	}
+	return err
 }
 
 // CheckTasks checks a query and fills its Limit.

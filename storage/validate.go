@@ -275,8 +275,8 @@ func checkSpan(what string, d time.Duration) error {
 var latest = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func checkTime(what string, t time.Time) error {
-	if t.After(latest) {
-		return Invalid(what, t, "a time before the year 2200")
+	if t.After(latest) || t.Before(time.Time{}) {
+		return Invalid(what, t, "a time from the year 1 to 2199")
 	}
 	return nil
 }

@@ -79,9 +79,18 @@ func (s *Storage) inspectQueue() {
 	}
 }
 
-// isAbandoned reports whether a queue may go. A unique window keeps its queue until it is swept.
+// isAbandoned reports whether a queue may go. A unique window keeps its queue until it is swept, and a
+// partition that is there for a moment until that has come.
 func (q *queue) isAbandoned(now int64) bool {
-	return q.windows.size+len(q.parts) == 0 && q.IsAbandoned(now)
+	if q.windows.size > 0 || !q.IsAbandoned(now) {
+		return false
+	}
+	for _, l := range q.parts {
+		if l.Ring.Sort > now {
+			return false
+		}
+	}
+	return true
 }
 
 // sweepWindows forgets up to most unique windows that are over.

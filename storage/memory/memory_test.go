@@ -177,7 +177,7 @@ func (h *harness) beat(id string) {
 }
 
 // TestAbandonedQueueGoes: a queue is removed a day after its last record and setting, and
-// not while it has a record, a setting or a unique window.
+// not while it has a record, a setting, a unique window or a partition that is paused for a time.
 func TestAbandonedQueueGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -198,14 +198,21 @@ func TestAbandonedQueueGoes(t *testing.T) {
 		if err := session.Configure(t.Context(), "paused", storage.Settings{Pause: &storage.Pause{On: true}}); err != nil {
 			t.Fatal(err)
 		}
+		for queue, pause := range map[string]time.Duration{"long": 30 * time.Hour, "short": time.Minute} {
+			err := session.Configure(t.Context(), queue,
+				storage.Settings{Partition: "p", Pause: &storage.Pause{On: true, For: pause}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
 		time.Sleep(23 * time.Hour)
-		h.queuesAre("emptied", "paused", "used", "window")
+		h.queuesAre("emptied", "long", "paused", "short", "used", "window")
 		time.Sleep(2 * time.Hour)
-		h.queuesAre("paused", "used", "window")
+		h.queuesAre("long", "paused", "used", "window")
 		h.rest(6 * time.Hour)
-		h.claim(0)
-		h.claim(0)
-		h.claim(0)
+		for range 4 { // each claim inspects a queue
+			h.claim(0)
+		}
 		h.queuesAre("paused", "used")
 	})
 }

@@ -150,8 +150,8 @@ func (w *work) sweep() {
 	}
 }
 
-// hasTasks reports whether the table has tasks of a queue outside a line, 0 for none, whatever its counts are: they may be
-// damaged.
+// hasTasks reports whether the table has tasks of a queue outside a line, 0 for none, whatever its counts
+// are: they may be damaged.
 func (w *work) hasTasks(q *queue, but int64) bool {
 	w.save()
 	var one int

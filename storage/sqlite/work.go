@@ -280,7 +280,8 @@ func (w *work) Queue(name string) *engine.Queue {
 	return &q.Queue
 }
 
-// Holder returns the hold on a unique key. A task that was set apart, or whose row is gone, holds none for life.
+// Holder returns the hold on a unique key. A task that was set apart, or whose row is gone, holds none for
+// life.
 func (w *work) Holder(name, key string) (h engine.Hold, held bool) {
 	q, bad := w.lookup(name), false
 	if q != nil {

@@ -84,6 +84,7 @@ func badValues() []alter[storage.Insert] {
 		{"a negative delay", func(j *storage.Insert) { j.Delay = -1 }},
 		{"a delay too long", func(j *storage.Insert) { j.Delay = storage.MaxDelay + 1 }},
 		{"a moment too far", func(j *storage.Insert) { j.At = time.Date(2200, 1, 1, 0, 0, 1, 0, time.UTC) }},
+		{"a moment too early", func(j *storage.Insert) { j.At = time.Date(0, 12, 31, 23, 59, 59, 0, time.UTC) }},
 		{"a delay and a moment", func(j *storage.Insert) { j.Delay, j.At = 1, time.Unix(1, 0) }},
 		{"negative retries", func(j *storage.Insert) { j.MaxRetries = -1 }},
 		{"too many retries", func(j *storage.Insert) { j.MaxRetries = storage.MaxLimit + 1 }},
@@ -293,6 +294,14 @@ func limitExtend(r *rig) {
 			x.Runner = storage.RunnerInfo{ID: "r", For: time.Hour}
 			x.Runner.Running = make([]storage.Running, storage.MaxRunning+1)
 		}},
+		{"a start too far", func(x *storage.ExtendRequest) {
+			x.Runner = storage.RunnerInfo{ID: "r", For: time.Hour}
+			x.Runner.Started = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
+		}},
+		{"a start of a task too far", func(x *storage.ExtendRequest) {
+			x.Runner = storage.RunnerInfo{ID: "r", For: time.Hour}
+			x.Runner.Running = []storage.Running{{Ref: in("a"), Since: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC)}}
+		}},
 	} {
 		r.unchanged(func() {
 			req := storage.ExtendRequest{Leases: []storage.Extension{
@@ -327,6 +336,15 @@ func limitCursor(r *rig) {
 		j.Cursor.Declaration = text
 		_, err := r.session.Apply(r.ctx, inserting(j))
 		r.wantInvalid(fmt.Sprintf("declaration %.10q", text), err)
+	}
+	for what, alter := range map[string]func(c *storage.Cursor){
+		"next": func(c *storage.Cursor) { c.Next = time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"last": func(c *storage.Cursor) { c.Last = time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC) },
+	} {
+		j := cursor("cursor.c", at)
+		alter(j.Cursor)
+		_, err := r.session.Apply(r.ctx, inserting(j))
+		r.wantInvalid("a "+what+" before the year 1", err)
 	}
 	for i, text := range []string{"", "tägliche ☃\x01", strings.Repeat("a", storage.MaxHeaderBytes)} {
 		j := cursor(fmt.Sprintf("cursor.c%d", i), at)

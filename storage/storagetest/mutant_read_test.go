@@ -283,6 +283,18 @@ func (m *mind) spoiled(ctx context.Context) bool {
 	return spoiled
 }
 
+// keepingDamage removes no queue with records that are set apart.
+func keepingDamage(m *mind) *fault {
+	return &fault{configure: func(next configureFunc) configureFunc {
+		return func(ctx context.Context, call storage.Call, queue string, s storage.Settings) error {
+			if stats, err := m.Stats(ctx, queue); s.Remove && (err != nil || stats[0].Damaged > 0) {
+				return storage.ErrNotEmpty
+			}
+			return next(ctx, call, queue, s)
+		}
+	}}
+}
+
 func queueMutants() []mutant {
 	return []mutant{
 		breaks("pauses ignored", fault{configure: configured(func(_ *storage.Call, s *storage.Settings) {
@@ -318,16 +330,7 @@ func queueMutants() []mutant {
 		breaks("queues are never removed",
 			fault{configure: configured(func(_ *storage.Call, s *storage.Settings) { s.Remove = false })},
 			"remove/empty queue", "remove/not empty"),
-		knowing("damage keeps its queue", func(m *mind) *fault {
-			return &fault{configure: func(next configureFunc) configureFunc {
-				return func(ctx context.Context, call storage.Call, queue string, s storage.Settings) error {
-					if stats, err := m.Stats(ctx, queue); s.Remove && (err != nil || stats[0].Damaged > 0) {
-						return storage.ErrNotEmpty
-					}
-					return next(ctx, call, queue, s)
-				}
-			}}
-		}, "remove/damaged"),
+		knowing("damage keeps its queue", keepingDamage, "remove/damaged"),
 		breaks("unread for an hour", fault{apply: inserts(func(j *storage.Insert) {
 			if j.Keep.UntilRead && j.Keep.For == 0 {
 				j.Keep.For = time.Hour
