@@ -183,3 +183,46 @@ func TestAChangeOfParametersIsReadable(t *testing.T) {
 		}
 	})
 }
+
+// tenancy is a job whose method BeforeEnqueue fills in a field and refuses what must not be enqueued.
+type tenancy struct {
+	Amount int
+	Tenant string
+}
+
+func (p *tenancy) BeforeEnqueue(context.Context) error {
+	if p.Amount < 0 {
+		return errBroken
+	}
+	p.Tenant = "acme"
+	return nil
+}
+
+func (p *tenancy) Partition() string         { return p.Tenant }
+func (p *tenancy) Run(context.Context) error { return nil }
+
+// TestAChangeOfParametersCallsBeforeEnqueue checks that new parameters pass the check of the job as those of an enqueue
+// do, and have the fields that it fills in.
+func TestAChangeOfParametersCallsBeforeEnqueue(t *testing.T) {
+	bubble(t, func(b *bench) {
+		task, err := b.client.Enqueue(b.Context(), &tenancy{Amount: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := b.task(task.Ref)
+		if err := b.client.ChangeJob(b.Context(), task.Ref, &tenancy{Amount: -3}); !errors.Is(err, errBroken) {
+			t.Errorf("got %v, want the error of BeforeEnqueue", err)
+		}
+		if after := b.task(task.Ref); after.Version != before.Version {
+			t.Errorf("the refused change made version %d of %d", after.Version, before.Version)
+		}
+		if err := b.client.ChangeJob(b.Context(), task.Ref, &tenancy{Amount: 5}); err != nil {
+			t.Fatal(err)
+		}
+		var job tenancy
+		after := b.task(task.Ref)
+		if err := midge.Decode(after, &job); err != nil || job != (tenancy{5, "acme"}) || after.Partition != "acme" {
+			t.Errorf("got %+v in partition %q, %v", job, after.Partition, err)
+		}
+	})
+}

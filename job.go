@@ -83,7 +83,8 @@ type Keep = storage.Keep
 // called with the error of the attempt, which may be that of BeforeRun. It cannot change the
 // outcome, and its panic is logged. Both share the context and the timeout of the attempt.
 //
-// BeforeEnqueue(context.Context) error is called before the job is enqueued, also as a follow-up.
+// BeforeEnqueue(context.Context) error is called before the job is enqueued, also as a follow-up, and by
+// [Client.ChangeJob].
 // It may fill in fields, and its error refuses the job. It is not called for the ticks of
 // schedules, because any runner may enqueue them, with the parameters that were stored with the
 // schedule. Checks for each tick belong in BeforeRun, or in the runner's [EnqueueMiddleware],

@@ -34,7 +34,8 @@ func (j RawJob) JSON() ([]byte, error) {
 // HandleRaw registers a function for the jobs of a kind that has no Go type here, such as jobs that another
 // program runs. The function receives the parameters as bytes, in any encoding and without a check. The job
 // may call all functions of running jobs, such as [SetResult], [Step] and [FollowUp], and RunInfo.Job is a
-// pointer to its RawJob.
+// pointer to its RawJob. Functions that store a value, such as [SetResult] and [Step], return an
+// *[InvalidError] if the task has an encoding other than "msgpack" and "json".
 //
 // A kind declares no queue: RunnerConfig.Queues must list the queues unless they are the default queue alone.
 // The backoff is the runner's, and so is the timeout of tasks that were enqueued without one.

@@ -3,6 +3,7 @@ package midge_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -188,4 +189,38 @@ func TestARawJobHasAllThatAJobHas(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAStepOfAnUnknownEncodingIsNotCalled checks that the function of a step is not called if its result cannot be
+// stored.
+func TestAStepOfAnUnknownEncodingIsNotCalled(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, nil)
+		called := 0
+		if err := midge.HandleRaw(b.runner, "label", func(ctx context.Context, _ midge.RawJob) error {
+			_, err := midge.Step(ctx, "charge", func(context.Context) (int, error) {
+				called++
+				return 7, nil
+			})
+			if invalid, ok := errors.AsType[*midge.InvalidError](err); !ok || !strings.Contains(invalid.Got, "cbor") {
+				t.Errorf("the step returned %v, want an *InvalidError that names the encoding", err)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		in := storage.Insert{
+			Ref: storage.Ref{Queue: midge.DefaultQueue, ID: "1"}, Kind: "label", Encoding: "cbor", CrashLimit: 3,
+			MaxRetries: 5, Payload: []byte{0xa0},
+		}
+		_, err := b.store.Apply(b.Context(), storage.Call{}, storage.Tx{Inserts: []storage.Insert{in}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(time.Second)
+		if task := b.task(in.Ref); called != 0 || task.State != storage.Retry {
+			t.Errorf("called %d times, and the task is %s; want no call, and a retry", called, task.State)
+		}
+	})
 }

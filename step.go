@@ -80,6 +80,9 @@ func step(
 		if call == nil {
 			return storage.Invalid("function", "nil", "a function that does the step")
 		}
+		if err := codec.CheckEncoding("encoding of the task", a.Encoding); err != nil { // of a RawJob
+			return err
+		}
 		if err := codec.CheckType(a.Encoding, reflect.TypeOf(result).Elem()); err != nil {
 			return err
 		}

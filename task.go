@@ -153,13 +153,17 @@ func (c *Client) Change(ctx context.Context, ref Ref, opts ...Option) error {
 
 // ChangeJob is Change that also replaces the parameters by those of job, which must be of the
 // task's own kind. They are written in the task's encoding, because its checkpoint and the results of its
-// steps are. The task's unique key does not change. Its partition and its cost become those
-// that the methods Partition and Cost of job name; they stay if the type has no such method.
+// steps are. The method BeforeEnqueue of job is called first, and changes nothing if it fails. The task's
+// unique key does not change. Its partition and its cost become those that the methods Partition and Cost of
+// job name; they stay if the type has no such method.
 // ChangeJob also accepts a dead task, but cannot change its moment: the task stays dead, with its new
 // parameters, until [Client.Requeue].
 func (c *Client) ChangeJob(ctx context.Context, ref Ref, job any, opts ...Option) error {
 	d, err := c.definitions.of(job)
 	if err != nil {
+		return ofTask(err, "change", ref)
+	}
+	if job, err = d.prepare(ctx, job); err != nil {
 		return ofTask(err, "change", ref)
 	}
 	r := &replacement{definition: d, job: job, encoding: string(d.options.Encoding)}
