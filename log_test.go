@@ -198,7 +198,7 @@ func TestAReleaseSaysWhy(t *testing.T) {
 	bubble(t, func(b *bench) {
 		logger, lines := logged()
 		leave := make(chan struct{})
-		cfg := midge.RunnerConfig{Logger: logger, Grace: time.Second, Concurrency: 2}
+		cfg := midge.RunnerConfig{Logger: logger, Grace: time.Second, Concurrency: 4}
 		b.run(cfg, func(ctx context.Context, w work) error {
 			switch w.Name {
 			case "deaf":
@@ -206,20 +206,32 @@ func TestAReleaseSaysWhy(t *testing.T) {
 			case "heard":
 				<-ctx.Done()
 				return ctx.Err()
+			case "broken":
+				<-ctx.Done()
+				return errBroken
+			case "panics":
+				<-ctx.Done()
+				panic("no reply")
 			}
 			return nil
 		})
 		b.enqueue("deaf", midge.ID("1-deaf"))
 		b.enqueue("heard", midge.ID("2-heard"))
+		b.enqueue("broken", midge.ID("3-broken"))
+		b.enqueue("panics", midge.ID("4-panics"))
 		b.after(time.Second)
 		if err := b.drain(); !errors.Is(err, midge.ErrGraceExceeded) {
 			t.Errorf("drain: %v, want ErrGraceExceeded", err)
 		}
 		for about, why := range map[string]string{
-			"1-deaf":  "released: its job runs on after the grace period",
-			"2-heard": "released: midge: the runner is shutting down",
+			"1-deaf":   "released: its job runs on after the grace period",
+			"2-heard":  "released: midge: the runner is shutting down",
+			"3-broken": "released: midge: the runner is shutting down, and its job returned: " + errBroken.Error(),
+			"4-panics": "released: midge: the runner is shutting down, and its job returned: panic: no reply",
 		} {
-			if got := lines(about); len(got) != 1 || !strings.HasSuffix(got[0], why) {
+			got := lines(about)
+			line, _, _ := strings.Cut(strings.Join(got, "\n"), " (log_test.go:") // where it panicked
+			if len(got) != 1 || !strings.HasSuffix(line, why) {
 				t.Errorf("%s: got %q, want %q", about, got, why)
 			}
 		}

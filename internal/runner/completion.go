@@ -118,7 +118,7 @@ func (j *judge) finishJoined(a *Attempt, err error, took time.Duration) {
 	case failed != nil:
 		a.shard.settler.giveUp([]settlement{done}, failed)
 	case t.Version != a.Fence.Version:
-		j.log.lost(a, took)
+		j.log.lost(a, err, took)
 		j.tellLost(a, err, took)
 		j.slots.settled(a)
 	default:

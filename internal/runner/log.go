@@ -136,7 +136,7 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 		level = l.success
 	case state == storage.Dead:
 		level = slog.LevelError
-	case outcome == storage.Fail:
+	case outcome == storage.Fail, outcome == storage.Release && errors.As(s.err, new(*CausedError)):
 		level = slog.LevelWarn
 	case outcome == storage.Decline && state != storage.Cancelled, s.as == OutcomeUndecodable:
 		level = slog.LevelDebug // cannotRun and declined warn once of a kind and reason
@@ -189,6 +189,9 @@ func rests(a *Attempt) string {
 
 // released returns why a task was given back: the end of its job's context, or what the runner did.
 func released(s *settlement) string {
+	if own, ok := errors.AsType[*CausedError](s.err); ok {
+		return own.Cause.Error() + ", and its job returned: " + brief(own.Err)
+	}
 	if s.err != nil {
 		return s.text()
 	}
@@ -240,9 +243,13 @@ func (l *lifeLog) leftOut(a *Attempt, follow *storage.Insert, there storage.Stat
 		follow.Kind, follow.Ref, l.about(a), there), l.of(a)...)
 }
 
-func (l *lifeLog) lost(a *Attempt, took time.Duration) {
-	l.warn(fmt.Sprintf("%s came too late: its lease was lost, nothing was stored, took %v",
-		l.about(a), rounded(took)), l.of(a, endAttrs(OutcomeLeaseLost, took)...)...)
+// lost logs an attempt whose lease was lost, with the error that its job returned, nil for none.
+func (l *lifeLog) lost(a *Attempt, err error, took time.Duration) {
+	line := fmt.Sprintf("%s came too late: its lease was lost, nothing was stored, took %v", l.about(a), rounded(took))
+	if own, ok := errors.AsType[*CausedError](beside(storage.ErrLeaseLost, err)); ok {
+		line += ", and its job returned: " + brief(own.Err)
+	}
+	l.warn(line, l.of(a, endAttrs(OutcomeLeaseLost, took)...)...)
 }
 
 // dropped logs an error that the job returned after the commit that completed its task.

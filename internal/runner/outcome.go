@@ -73,6 +73,18 @@ func (e *CausedError) Error() string { return e.Err.Error() }
 // Unwrap returns the job's error and the cause.
 func (e *CausedError) Unwrap() []error { return []error{e.Err, e.Cause} }
 
+// beside returns the cause that had ended the context of a job, with the error that the job returned then unless
+// that is the end of its context.
+func beside(cause, err error) error {
+	if caused, ok := errors.AsType[*CausedError](err); ok {
+		err = caused.Err
+	}
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, cause) {
+		return cause
+	}
+	return &CausedError{cause, err}
+}
+
 // Explain adds to a job's error what had ended the job's context, for the middleware and the
 // verdict. ctx is the context of the job.
 func (a *Attempt) Explain(ctx context.Context, err error) error {

@@ -356,7 +356,7 @@ func (s *settler) report(batch []settlement, applied []storage.Applied, toTell [
 			toTell = s.settledEnds(toTell, sm, &applied[i].Settled[0])
 			s.tellLeftOut(sm.attempt, sm.followUps(), applied[i].Inserted)
 		case errors.Is(err, storage.ErrLeaseLost):
-			s.log.lost(sm.attempt, sm.took)
+			s.log.lost(sm.attempt, sm.err, sm.took)
 			s.tellLost(sm.attempt, sm.err, sm.took)
 		case mayComeLater(err):
 			s.later(batch[i:i+1], err)

@@ -82,7 +82,7 @@ func (j *judge) finish(a *Attempt, err error, took time.Duration) {
 	e := a.conclude()
 	switch {
 	case !e.settles:
-		j.log.lost(a, took)
+		j.log.lost(a, err, took)
 		if a.isLost() { // otherwise it is being given back, and that settle is still to be sent
 			j.tellLost(a, err, took)
 			j.slots.settled(a)
@@ -150,7 +150,7 @@ func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, re
 		s = failure(storage.Bury, 0, asked)
 		s.Reason = cmp.Or(asked.Reason, reasonDiscarded)
 	case OutcomeReleased, OutcomeLeaseLost: // not the job's fault
-		s, reported = storage.Settle{Outcome: storage.Release}, cause
+		s, reported = storage.Settle{Outcome: storage.Release}, beside(cause, asked.Err)
 	default:
 		s = j.fail(a, asked)
 	}
