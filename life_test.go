@@ -336,3 +336,59 @@ func TestAShutdownThatRacesWithTheStart(t *testing.T) {
 		}
 	})
 }
+
+// TestAMiddlewareThatHoldsUpTicksIsUnhealthy has an EnqueueMiddleware that does not return for a tick: of a schedule
+// that the runner declares, and of kept ones in queues that it maintains while another runner serves them.
+func TestAMiddlewareThatHoldsUpTicksIsUnhealthy(t *testing.T) {
+	for queue, loop := range map[string]string{
+		midge.DefaultQueue: "the ticker of queue default", "other": "the sweeper",
+	} {
+		bubble(t, func(b *bench) {
+			leave := make(chan struct{})
+			hold := passing(func(ins []*storage.Insert) []*storage.Insert {
+				<-leave
+				return ins
+			})
+			b.runner = b.newRunner(b.store, midge.RunnerConfig{EnqueueMiddleware: []midge.EnqueueMiddleware{hold}},
+				func(context.Context, work) error { return nil })
+			var err error
+			if queue == midge.DefaultQueue {
+				err = b.runner.Periodic(midge.Every(time.Hour), work{"tick"})
+			} else {
+				err = b.serveElsewhere(queue, 40) // about half of the queues is swept by this runner
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			go func() { b.done <- b.runner.Run(b.ctx) }()
+			b.after(59 * time.Minute)
+			if err := b.runner.Healthy(); err != nil {
+				b.Errorf("before the tick: %v", err)
+			}
+			b.after(10 * time.Minute)
+			err = b.runner.Healthy()
+			if err == nil || !strings.Contains(err.Error(), loop+" of runner "+b.runner.ID()+" has stood still for") {
+				b.Errorf("got %v, want an error about %s", err, loop)
+			}
+			close(leave)
+			b.after(time.Minute)
+			if err := b.runner.Healthy(); err != nil {
+				b.Errorf("in the end: %v", err)
+			}
+		})
+	}
+}
+
+// serveElsewhere keeps a schedule in each of so many queues, which another runner serves.
+func (b *bench) serveElsewhere(prefix string, queues int) error {
+	other := storage.RunnerInfo{ID: "other", For: 24 * time.Hour, Kinds: []string{"work"}}
+	for i := range queues {
+		queue := fmt.Sprint(prefix, i)
+		other.Queues = append(other.Queues, queue)
+		if err := b.client.Queue(queue).SetSchedule(b.ctx, "kept", midge.Every(time.Hour), work{"tick"}); err != nil {
+			return err
+		}
+	}
+	_, err := b.store.Extend(b.ctx, storage.ExtendRequest{Runner: other})
+	return err
+}

@@ -39,6 +39,7 @@ type pulse struct {
 	loop  string
 	since atomic.Int64 // when the current work began, by the runner's clock; 0 while the loop rests
 	ended atomic.Bool
+	one   sync.Mutex // held in during
 }
 
 // pulse returns a new pulse for a loop.
@@ -53,6 +54,15 @@ func (s *shared) pulse(loop string) *pulse {
 func (p *pulse) works() { p.since.Store(int64(max(p.elapsed(), 1))) }
 func (p *pulse) rests() { p.since.Store(0) }
 func (p *pulse) ends()  { p.ended.Store(true) }
+
+// during calls f as work of the loop. The calls of several goroutines follow one another.
+func (p *pulse) during(f func()) {
+	p.one.Lock()
+	defer p.one.Unlock()
+	p.works()
+	defer p.rests()
+	f()
+}
 
 // comeTo records that the runner has reached a stage of its life.
 func (h *health) comeTo(l life) {

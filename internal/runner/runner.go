@@ -380,7 +380,8 @@ func (r *Runner) work(base, draining context.Context, warnings []string) error {
 	all.others.Go(func() { r.heartbeat.loop(hard) })
 	all.others.Go(func() { g.loop(hard) })
 	all.others.Go(func() { r.gates.loop(draining) })
-	all.ticks.Go(func() { (&sweeper{r.shared, r.queues, r.schedules}).loop(draining) })
+	sweep := &sweeper{r.shared, r.queues, r.schedules, r.pulse("sweeper")}
+	all.ticks.Go(func() { sweep.loop(draining) })
 	all.others.Go(func() { r.watchWarnings(draining, warnings) })
 	r.spread(draining, hard, &all)
 	drain()

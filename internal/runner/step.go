@@ -110,7 +110,7 @@ func (r *Runner) stepIn(ctx context.Context, of *shard, want storage.Ref) (ran b
 		}
 		of.belief = belief{} // the clock of a test is right, whatever it jumps
 		r.tellEnded(claimed.Ended)
-		r.schedules.tick(ctx, r.tasks, dueCursors(claimed))
+		r.schedules.tick(ctx, r.heartbeat.pulse, r.tasks, dueCursors(claimed))
 		for _, a := range r.workers.judge.decline(of, r.workers.newAttempts(of, &claimed, r.now())) {
 			if want == (storage.Ref{}) || a.Fence.Ref == want {
 				r.workers.once(a) //nolint:contextcheck // its calls end with the shard

@@ -19,6 +19,7 @@ type sweeper struct {
 
 	queues    *queues
 	schedules *schedules
+	pulse     *pulse
 }
 
 // A turn takes sweepPace for each queue that exists, whoever sweeps it, within bounds, so that all
@@ -35,6 +36,7 @@ const (
 
 // loop sweeps, turn after turn, until ctx ends.
 func (s *sweeper) loop(ctx context.Context) {
+	defer s.pulse.ends()
 	for length := sweepLeast; sleep.For(ctx, jitter(length)); {
 		length = s.turn(ctx)
 	}
@@ -137,7 +139,7 @@ func (s *sweeper) claim(ctx context.Context, queues []string, before time.Time) 
 		return now, false
 	}
 	s.tellEnded(claimed.Ended)
-	s.schedules.tick(ctx, s.beats, dueCursors(claimed))
+	s.schedules.tick(ctx, s.pulse, s.beats, dueCursors(claimed))
 	return claimed.Now, true
 }
 

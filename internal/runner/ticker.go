@@ -62,7 +62,7 @@ func (t *ticker) loop(ctx context.Context) {
 		select {
 		case <-t.kick:
 			for due := t.take(); len(due) > 0 && ctx.Err() == nil; due = t.take() {
-				t.schedules.tick(ctx, t.tasks, due)
+				t.schedules.tick(ctx, t.pulse, t.tasks, due)
 			}
 		case <-ctx.Done():
 			return
@@ -128,12 +128,13 @@ type tick struct {
 	missed  time.Time // the first tick that SkipMissed leaves out, zero for none
 }
 
-// tick enqueues the tasks of due cursors and moves the cursors on, each cursor in one step.
-func (s *schedules) tick(ctx context.Context, session *storage.Session, due []dueCursor) {
+// tick enqueues the tasks of due cursors and moves the cursors on, each cursor in one step. The middleware of the
+// application works in the loop of the pulse.
+func (s *schedules) tick(ctx context.Context, of *pulse, session *storage.Session, due []dueCursor) {
 	k := keeping{schedules: s, live: declarers{schedules: s}}
 	ticks := make([]tick, 0, len(due))
 	for i := range due {
-		t, ok := s.prepare(ctx, &k, &due[i])
+		t, ok := s.prepare(ctx, of, &k, &due[i])
 		if ctx.Err() != nil { // a middleware may take its time
 			return
 		}
@@ -149,7 +150,7 @@ func (s *schedules) tick(ctx context.Context, session *storage.Session, due []du
 
 // prepare returns the tick of a due cursor. It reports false if no tick is to be made. A cursor that
 // no live runner ticks stands still, unless this runner has another declaration of it.
-func (s *schedules) prepare(ctx context.Context, k *keeping, due *dueCursor) (t tick, ok bool) {
+func (s *schedules) prepare(ctx context.Context, of *pulse, k *keeping, due *dueCursor) (t tick, ok bool) {
 	c := &due.cursor
 	t.cursor = c
 	declaration, err := c.Cursor.Decode()
@@ -185,7 +186,7 @@ func (s *schedules) prepare(ctx context.Context, k *keeping, due *dueCursor) (t 
 		t.tx.Inserts = append(t.tx.Inserts, in)
 	}
 	t.move(moved)
-	s.permit(ctx, &t)
+	of.during(func() { s.permit(ctx, &t) })
 	return t, true
 }
 
