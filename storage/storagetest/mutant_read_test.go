@@ -259,6 +259,9 @@ func statsMutants() []mutant {
 		}, "sharing/damaged record"),
 		breaks("damage goes unseen", fault{stats: counted(func(s *storage.Stats) { s.Damaged = 0 })},
 			"sharing/damaged record"),
+		breaks("damage ends a task twice", fault{stats: counted(func(s *storage.Stats) {
+			s.Totals.Deleted += min(s.Damaged, s.Totals.Completed)
+		})}, "sharing/damaged ended"),
 		knowing("cancelled contexts spoil others", func(m *mind) *fault {
 			return &fault{apply: applies(func(
 				ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,

@@ -32,6 +32,9 @@ func sharingRules() []rule {
 			"A record that cannot be read is set apart and counted in Stats.Damaged, and stops nobody."),
 		state("sharing/damaged holder", sharingDamagedHolder,
 			"A task whose record is set apart holds no unique key for its life any more."),
+		state("sharing/damaged ended", sharingDamagedEnded,
+			"The totals count one end of a task whose record is damaged after it ended.",
+		).under(storage.Limits{DeadFor: time.Second}),
 	}
 }
 
@@ -299,6 +302,30 @@ func sharingDamagedHolder(r *rig) {
 	r.balanced(r.stats())
 	r.insert(life("a", "k"))
 	r.keyTaken("of the next task", "k", "a")
+}
+
+func sharingDamagedEnded(r *rig) {
+	if r.Damage == nil {
+		r.Log("not tested: no record of this storage can be damaged")
+		return
+	}
+	for id, end := range map[string]func(storage.Insert){
+		"completed": func(j storage.Insert) { r.end(r.holding(j), storage.Complete) },
+		"cancelled": func(j storage.Insert) { r.insert(j); r.cancel(j.Ref.ID) },
+		"dead":      r.bury,
+	} {
+		j := job(id)
+		j.Keep.For = time.Second
+		end(j)
+		r.Damage(r.TB, in(id))
+	}
+	r.pass(2 * time.Second)
+	for range 3 {
+		r.maintain()
+	}
+	s := r.stats()
+	r.want("left", [3]int64{s.Completed, s.Cancelled, s.Dead}, [3]int64{})
+	r.want("totals", s.Totals, storage.Totals{Enqueued: 3, Completed: 1, Cancelled: 1, Dead: 1})
 }
 
 // balanced fails the rule unless the totals add up.
