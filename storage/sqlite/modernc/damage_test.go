@@ -424,7 +424,10 @@ func TestTheRemedyOfADamagedTask(t *testing.T) {
 		Path: path, Driver: modernc.Driver, MinLease: time.Second,
 		Now: func() time.Time { return time.Now().Add(ahead) },
 	})
-	must(t, s.insert(t.Context(), "a1", "b"))
+	in := job("a1")
+	in.MaxRetries, in.Unique = 1, storage.Unique{Key: "customer", Mode: storage.UniqueLife}
+	_, err = s.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in, job("b")}})
+	must(t, err)
 	c, err := s.claimLong(t.Context(), 1)
 	must(t, err)
 	_, err = s.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{
@@ -438,13 +441,13 @@ func TestTheRemedyOfADamagedTask(t *testing.T) {
 	s.claimAll(t)
 	stats, err := s.store.Stats(t.Context(), queue)
 	must(t, err)
-	var tasks, sides int
+	var tasks, sides, keys int
 	db := database(t, path, "")
-	must(t, db.QueryRowContext(t.Context(),
-		"SELECT (SELECT count(*) FROM midge_tasks), (SELECT count(*) FROM midge_sides)").Scan(&tasks, &sides))
-	if stats[0].Damaged != 0 || stats[0].Pending != 1 || tasks != 1 || sides != 0 {
-		t.Errorf("%d are damaged and %d pending, with %d rows and %d sides; want 0, 1, 1 and 0",
-			stats[0].Damaged, stats[0].Pending, tasks, sides)
+	must(t, db.QueryRowContext(t.Context(), "SELECT (SELECT count(*) FROM midge_tasks), "+
+		"(SELECT count(*) FROM midge_sides), (SELECT count(*) FROM midge_keys)").Scan(&tasks, &sides, &keys))
+	if stats[0].Damaged != 0 || stats[0].Pending != 1 || tasks != 1 || sides != 0 || keys != 0 {
+		t.Errorf("%d are damaged and %d pending, with %d rows, %d sides and %d keys; want 0, 1, 1, 0 and 0",
+			stats[0].Damaged, stats[0].Pending, tasks, sides, keys)
 	}
 	d, err := s.store.Describe(t.Context())
 	must(t, err)
