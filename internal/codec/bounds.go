@@ -8,20 +8,24 @@ import (
 	"strings"
 )
 
-// The MessagePack decoder truncates integers that are too large for their fields. checkIntegers finds
-// them, except in structs that are written as arrays.
+// The MessagePack decoder truncates integers that are too large for their fields, and reads an integer as an
+// int64 where the field is a float. checkIntegers finds them.
 
 func isInteger(typ reflect.Type) bool {
 	return typ.Kind() >= reflect.Int && typ.Kind() <= reflect.Uint64
 }
 
-// isInteger reports whether the decoder reads values of the type as integers.
-func (s *shape) isInteger() bool { return isInteger(s.typ) && !s.decodes }
+func isFloat(typ reflect.Type) bool {
+	return typ.Kind() == reflect.Float32 || typ.Kind() == reflect.Float64
+}
 
-// isNarrow reports whether the type has less than 64 bits, or no sign. Other integers can hold every
-// value except a uint64 of 2⁶³ or more.
+// isInteger reports whether the decoder reads integers of an encoding as values of the type.
+func (s *shape) isInteger() bool { return (isInteger(s.typ) || isFloat(s.typ)) && !s.decodes }
+
+// isNarrow reports whether the type has less than 64 bits, or no sign. Other integers, and floats, can hold
+// every value except a uint64 of 2⁶³ or more.
 func (s *shape) isNarrow() bool {
-	return s.isInteger() && (s.typ.Kind() >= reflect.Uint || s.typ.Bits() < 64)
+	return s.isInteger() && !isFloat(s.typ) && (s.typ.Kind() >= reflect.Uint || s.typ.Bits() < 64)
 }
 
 // code64 is the MessagePack code of an unsigned integer of 64 bits.
@@ -43,7 +47,7 @@ func (s *shape) checkIntegers(data []byte) error {
 func (s *shape) walk(w msgpackWalk, at int) (end int, bad *mismatch) {
 	s = s.behindPointers()
 	next, body, items, isMap, _ := w.head(at) // no error: the decoder has read it
-	if s == nil || !s.integers || s.named != nil && !isMap || items == 0 {
+	if s == nil || !s.integers || items == 0 {
 		if s != nil && s.high > 0 && !s.holds(w.data[at:]) {
 			return next, &mismatch{given: "integer out of range", into: s.typ}
 		}
@@ -55,6 +59,9 @@ func (s *shape) walk(w msgpackWalk, at int) (end int, bad *mismatch) {
 	}
 	for end = next; items > 0 && bad == nil; items-- {
 		switch {
+		case s.named != nil && !isMap: // it is written as an array
+			end, bad = s.inOrder(w, end, items)
+			items = 1
 		case s.named != nil:
 			text, length, _, _, _ := w.head(end) // the decoder accepts nothing but a string as a name
 			name := w.data[text : text+length]
@@ -71,6 +78,20 @@ func (s *shape) walk(w msgpackWalk, at int) (end int, bad *mismatch) {
 	return end, bad
 }
 
+// inOrder walks over the items of a struct that is written as an array.
+func (s *shape) inOrder(w msgpackWalk, at, items int) (end int, bad *mismatch) {
+	for i, of := range s.fields[:min(items, len(s.fields))] {
+		if at, bad = of.walk(w, at); bad != nil {
+			bad.field = strings.TrimSuffix(s.layout.fields[i].name+"."+bad.field, ".")
+			return at, bad
+		}
+	}
+	for range items - len(s.fields) { // the decoder passes over them
+		at, _ = w.value(at, 0)
+	}
+	return at, nil
+}
+
 // behindPointers returns the shape of the value that a pointer finally points to.
 func (s *shape) behindPointers() *shape {
 	for s != nil && s.typ.Kind() == reflect.Pointer {
@@ -82,6 +103,8 @@ func (s *shape) behindPointers() *shape {
 // bound sets the lowest and the highest value of an integer type.
 func (s *shape) bound() {
 	switch unused := 64 - s.typ.Bits(); {
+	case isFloat(s.typ):
+		s.low, s.high = math.MinInt64, math.MaxInt64
 	case s.typ.Kind() >= reflect.Uint:
 		s.high = math.MaxUint64 >> unused
 	default:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 )
@@ -151,5 +152,83 @@ func BenchmarkDecode(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// inOrder and levelOnly are written as arrays.
+type (
+	inOrder struct {
+		_msgpack struct{} `msgpack:",as_array"` //nolint:unused // the encoder reads it
+		Name     string
+		Tiny     int8
+		Within   levelOnly
+		Rate     float64
+	}
+	levelOnly struct {
+		_msgpack struct{} `msgpack:",as_array"` //nolint:unused // the encoder reads it
+		Level    uint8
+	}
+)
+
+func TestAnIntegerOfAnArrayThatDoesNotFitItsFieldIsRefused(t *testing.T) {
+	for want, was := range map[string][]any{
+		`"Tiny", want int8`:          {"a", 300, []any{1}, 1},
+		`"Within.Level", want uint8`: {"a", 1, []any{256}, 1},
+		`"Rate", want float64`:       {"a", 1, []any{255}, uint64(1) << 63},
+	} {
+		data, err := Encode("msgpack", was)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got inOrder
+		err = Decode("msgpack", data, &got)
+		if text := "got integer out of range for field " + want; !isDecodeError(err) || !strings.HasSuffix(err.Error(), text) {
+			t.Errorf("got %+v, %v; want %s", got, err, text)
+		}
+	}
+	data, err := Encode("msgpack", []any{"a", -128, []any{255}, 1 << 53})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got inOrder
+	if err := Decode("msgpack", data, &got); err != nil || got.Tiny != -128 || got.Within.Level != 255 || got.Rate != 1<<53 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// TestAnIntegerThatAFloatReadsWithTheWrongSignIsRefused has integers that the decoder reads as negative ones.
+func TestAnIntegerThatAFloatReadsWithTheWrongSignIsRefused(t *testing.T) {
+	type floats struct {
+		F64   float64
+		F32   float32
+		To    *float64
+		List  []float64
+		Fixed [2]float32
+		ByNum map[string]float64
+	}
+	const large = uint64(10_000_000_000_000_000_000)
+	for want, was := range map[string]any{
+		`"F64", want float64`: map[string]any{"F64": large}, `"F32", want float32`: map[string]any{"F32": large},
+		`"To", want float64`: map[string]any{"To": large}, `"List", want float64`: map[string]any{"List": []any{1, large}},
+		`"Fixed", want float32`: map[string]any{"Fixed": []any{large, 1}},
+		`"ByNum", want float64`: map[string]any{"ByNum": map[string]any{"a": large}},
+	} {
+		data, err := Encode("msgpack", was)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got floats
+		err = Decode("msgpack", data, &got)
+		if text := "got integer out of range for field " + want; !isDecodeError(err) || !strings.HasSuffix(err.Error(), text) {
+			t.Errorf("got %+v, %v; want %s", got, err, text)
+		}
+	}
+	data, err := Encode("msgpack", map[string]any{"F64": uint64(math.MaxInt64), "F32": -1, "List": []any{1e19, -7, 1.5}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got floats
+	if err := Decode("msgpack", data, &got); err != nil || got.F64 != math.MaxInt64 || got.F32 != -1 || got.List[0] != 1e19 {
+		t.Errorf("got %+v, %v", got, err)
 	}
 }
