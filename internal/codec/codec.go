@@ -250,7 +250,7 @@ func (s *shape) decodeAs(encoding string, data []byte, v any) (err error) {
 	if s.embeds {
 		data = withoutNils.of(s, encoding, data)
 	}
-	if err := s.checkExtensions(data); err != nil {
+	if err := s.checkPlaces(data); err != nil {
 		return err
 	}
 	if err := decodeMsgpack(data, v); err != nil {

@@ -97,3 +97,46 @@ func TestARegisteredExtensionMayBeAMap(t *testing.T) {
 		t.Errorf("got %v, %v; want the map", back.Map, err)
 	}
 }
+
+// TestAListIsNoStruct has lists where the type has a struct, at each depth.
+func TestAListIsNoStruct(t *testing.T) {
+	type point struct{ X, Y int }
+	type job struct {
+		At    point
+		To    *point
+		Path  []point
+		ByKey map[string]point
+		Names []string
+	}
+	for _, c := range []struct {
+		v    any
+		want string
+	}{
+		{[]any{}, "want codec.job"},
+		{[]any{1, 2, 3, 4, 5}, "want codec.job"},
+		{map[string]any{"At": []int{1, 2}}, `for field "At", want codec.point`},
+		{map[string]any{"At": make([]int, 20)}, `for field "At", want codec.point`},
+		{map[string]any{"Names": []string{"a"}, "To": []int{}}, `for field "To", want codec.point`},
+		{map[string]any{"Path": []any{map[string]int{"X": 1}, []int{1, 2}}}, `for field "Path", want codec.point`},
+		{map[string]any{"ByKey": map[string]any{"a": []int{1, 2}}}, `for field "ByKey", want codec.point`},
+	} {
+		data, err := Encode(MessagePack, c.v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got job
+		err = Decode(MessagePack, data, &got)
+		if !isDecodeError(err) || !strings.Contains(err.Error(), "got array") || !strings.HasSuffix(err.Error(), c.want) {
+			t.Errorf("%v: got %+v, %v; want %s", c.v, got, err, c.want)
+		}
+	}
+	want := job{At: point{1, 2}, To: &point{3, 4}, Path: []point{{5, 6}}, ByKey: map[string]point{"a": {7, 8}}, Names: []string{"é"}}
+	data, err := Encode(MessagePack, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got job
+	if err := Decode(MessagePack, data, &got); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+}

@@ -39,12 +39,14 @@ type shape struct {
 	integers bool // integers that MessagePack reads
 	anys     bool // fields of an interface type that are read
 	mends    bool // values that MessagePack reads in another form than midge promises
-	mapped   bool // maps that MessagePack reads
+	maps     bool // maps that MessagePack reads
+	mapped   bool // maps, or structs that are written as maps, that MessagePack reads
 	renames  bool // fields with earlier names
 	embeds   bool // embedded pointers whose fields stand among others
 	fades    bool // values that do not come back although others of their types do
 
 	// These are set in the shape of a whole value only.
+	nests   bool     // structs that are written as maps, and that MessagePack reads, are within it
 	narrow  bool     // it may hold integers of less than 64 bits, or unsigned ones
 	lost    *problem // why values do not come back whatever reads them
 	interns *problem // why MessagePack cannot sort values, nor read them without their type
@@ -94,8 +96,14 @@ func makeShape(encoding string, typ reflect.Type) *shape {
 			continue
 		}
 		s.integers = s.reaches((*shape).read, (*shape).isInteger)
-		s.mapped = s.reaches((*shape).read, (*shape).isReadMap)
+		s.maps = s.reaches((*shape).read, (*shape).isReadMap)
+		s.mapped = s.maps || s.reaches((*shape).read, (*shape).isReadStruct)
 		s.mends = s.reaches((*shape).read, func(s *shape) bool { return isInterface(s) || s.typ == timeType })
+	}
+	if whole := root.behindPointers(); whole != nil {
+		root.nests = slices.ContainsFunc(whole.read(), func(part *shape) bool {
+			return part.reaches((*shape).read, (*shape).isReadStruct)
+		})
 	}
 	root.narrow = root.reaches((*shape).read, (*shape).isNarrow)
 	if root.endless = endless; endless != nil {
