@@ -281,16 +281,16 @@ func (w *work) Queue(name string) *engine.Queue {
 }
 
 // Holder returns the hold on a unique key. A task that was set apart, or whose row is gone, holds none for
-// life.
+// life. A hold whose column until is damaged counts as one for life.
 func (w *work) Holder(name, key string) (h engine.Hold, held bool) {
-	q, bad := w.lookup(name), false
+	q := w.lookup(name)
 	if q != nil {
-		held = w.one("SELECT id, until FROM {p}keys k WHERE queue = ? AND key = ? AND (until <> 0 OR EXISTS ("+
-			"SELECT 1 FROM {p}tasks t WHERE t.queue = k.queue AND t.id = k.id AND t.line <> ?))",
-			[]any{q.number, key, q.line(engine.Damaged)}, &h.ID, number{to: &h.Until, bad: &bad})
+		held = w.one("SELECT id, until FROM {p}keys WHERE queue = ? AND key = ?",
+			[]any{q.number, key}, &h.ID, number{to: &h.Until})
 	}
-	if bad { // such a key is held for as long as its task exists
-		held = w.Find(storage.Ref{Queue: name, ID: h.ID}) != nil
+	if held && h.Until == 0 { // this step may have inserted the task, and not written it yet
+		ref := storage.Ref{Queue: name, ID: h.ID}
+		held = w.Find(ref) != nil && w.rows[ref].was != engine.Damaged
 	}
 	return h, held
 }

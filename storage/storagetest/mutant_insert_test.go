@@ -148,6 +148,18 @@ func uniqueMutants() []mutant {
 				tx.Inserts[i+1].Unique = storage.Unique{}
 			}
 		})}, "unique/once in a Tx"),
+		breaks("unique once a call", fault{apply: applies(func(
+			ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
+		) ([]storage.Applied, error) {
+			own := slices.Clone(txs)
+			for i := range own[min(1, len(own)):] {
+				own[i+1].Inserts = slices.Clone(own[i+1].Inserts)
+				for j := range own[i+1].Inserts {
+					own[i+1].Inserts[j].Unique = storage.Unique{}
+				}
+			}
+			return next(ctx, call, own...)
+		})}, "unique/once in a call"),
 		breaks("window ends with its task", fault{apply: inserts(func(j *storage.Insert) {
 			if j.Unique.Mode == storage.UniqueWindow {
 				j.Unique.Mode, j.Unique.For = storage.UniqueLife, 0

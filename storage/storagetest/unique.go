@@ -32,6 +32,9 @@ func uniqueRules() []rule {
 			"The same insert again finds its own task, not a collision with itself."),
 		state("unique/once in a Tx", uniqueOnceInTx,
 			"Two inserts of one Tx never both get the same key."),
+		state("unique/once in a call", uniqueOnceInCall,
+			"Inserts in several Txs of one call never get the same key, and a Tx takes a key that an earlier one "+
+				"freed."),
 		state("unique/window outlasts the task", uniqueWindow,
 			"A UniqueWindow key is held for exactly Unique.For from the insert, whatever becomes of the task."),
 		state("unique/requeue takes the key", uniqueRequeue,
@@ -193,6 +196,25 @@ func uniqueOnceInTx(r *rig) {
 	p := r.insert(life("a", "k"), skip)
 	r.want("placed second", [2]any{p[1].Ref, p[1].Existing}, [2]any{in("a"), true})
 	r.want("claimed", r.drain(), []string{"a"})
+}
+
+func uniqueOnceInCall(r *rig) {
+	skip := life("c", "k")
+	skip.OnConflict = storage.Skip
+	collides := &storage.DependencyError{
+		Colliding: []storage.Collision{{Ref: in("b"), Holder: in("a"), Unique: true}},
+	}
+	a, err := r.session.Apply(r.ctx, inserting(life("a", "k")), inserting(life("b", "k")), inserting(skip))
+	r.must("apply", err)
+	r.want("error of the second", a[1].Err, error(collides))
+	r.want("placed third", [2]any{a[2].Inserted[0].Ref, a[2].Inserted[0].Existing}, [2]any{in("a"), true})
+	collides.Colliding[0] = storage.Collision{Ref: in("e"), Holder: in("d"), Unique: true}
+	a, err = r.session.Apply(r.ctx,
+		storage.Tx{Deletes: []storage.Delete{{Ref: in("a"), Version: r.read("a").Version}}},
+		inserting(life("d", "k")), inserting(life("e", "k")))
+	r.must("apply after a delete", err)
+	r.want("errors", [3]error{a[0].Err, a[1].Err, a[2].Err}, [3]error{nil, nil, collides})
+	r.want("claimed", r.drain(), []string{"d"})
 }
 
 func uniqueWindow(r *rig) {
