@@ -95,16 +95,16 @@
 // other insert of an existing Ref is a collision. A record guards its id for as long as it
 // is kept, and an insert whose id and unique key are both taken is judged by its id.
 //
-// A unique key belongs to a queue. [UniqueLife] holds it from the insert to any end of
-// the task (completed, dead, cancelled, deleted, moved away); the step that makes or ends
-// the task takes or frees the key. [UniqueWindow] holds it for exactly Unique.For from
-// the insert, whatever becomes of the task. An insert whose key is taken is a collision
-// that names the holder. With OnConflict Skip the insert is left out instead, the rest of
-// the Tx proceeds, and Placed holds the version and the state of the holder after the Tx. A
-// holder whose record is gone, because it ended in this Tx and is not kept, was deleted by
-// it, or has left only its window behind, has neither version nor state there. A requeue of
-// an ended task takes its UniqueLife key again and collides if the key is taken. A move
-// collides by id, by key, or by both, and the error names both.
+// A unique key belongs to a queue. [UniqueLife] holds it from the insert to any end of the
+// task (completed, dead, cancelled, deleted, moved away, set apart as damaged); the step
+// that makes or ends the task takes or frees the key. [UniqueWindow] holds it for exactly
+// Unique.For from the insert, whatever becomes of the task. An insert whose key is taken
+// is a collision that names the holder. With OnConflict Skip the insert is left out
+// instead, the rest of the Tx proceeds, and Placed holds the version and the state of the
+// holder after the Tx. A holder whose record is gone, because it ended in this Tx and is
+// not kept, was deleted by it, or has left only its window behind, has neither version nor
+// state there. A requeue of an ended task takes its UniqueLife key again and collides if
+// the key is taken. A move collides by id, by key, or by both, and the error names both.
 //
 // # Rules of order
 //

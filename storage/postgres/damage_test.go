@@ -181,3 +181,37 @@ func TestAListingGoesOnBehindAnEmptyID(t *testing.T) {
 		s.want("listed", fmt.Sprint(ids), want)
 	}
 }
+
+// TestAKeyOfADamagedTaskIsFree has a task that is set apart and one whose row was deleted in a queue with thousands
+// of keys, of which the step that sets apart reads few.
+func TestAKeyOfADamagedTaskIsFree(t *testing.T) {
+	s := newShop(t)
+	unique := func(id, key string) storage.Insert {
+		in := insertOf(id)
+		in.Unique = storage.Unique{Key: key, Mode: storage.UniqueLife}
+		return in
+	}
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{unique("a", "k"), unique("b", "l")}})
+	s.exec("INSERT INTO {schema}.keys SELECT queue, n::text, n::text::bytea, 0 " +
+		"FROM {schema}.queues, generate_series(1, 5000) n")
+	s.exec("VACUUM ANALYZE {schema}.keys")
+	read := func() (n int) {
+		s.exec("SELECT pg_stat_force_next_flush()")
+		s.must(s.conn.QueryRow(t.Context(), "SELECT coalesce(seq_tup_read + idx_tup_fetch, 0) FROM pg_stat_all_tables "+
+			"WHERE relid = '"+s.cfg.Schema+".keys'::regclass").Scan(&n))
+		return n
+	}
+	before := read()
+	s.exec("SELECT {schema}.apart(queue, 'a') FROM {schema}.queues")
+	if n := read() - before; n > 100 {
+		t.Errorf("%d keys were read, want few", n)
+	}
+	s.damage("DELETE FROM %s.tasks WHERE id = 'b'")
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{unique("c", "k"), unique("d", "l")}})
+	for _, key := range []string{"k", "l"} {
+		_, err := s.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{unique("e", key)}})
+		if _, collides := errors.AsType[*storage.DependencyError](err); !collides {
+			t.Errorf("the key %s is taken twice: %v", key, err)
+		}
+	}
+}

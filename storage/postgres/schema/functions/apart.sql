@@ -17,7 +17,6 @@ BEGIN
 	IF FOUND THEN
 		UPDATE {schema}.tasks t SET line = {schema}.line(q, {state.damaged}), sort = {schema}.told(), flags = t.flags & ~32::int2
 		WHERE t.ctid = c;
-		DELETE FROM {schema}.keys k WHERE k.queue = q AND k.id = i AND k.until = 0;
 		INSERT INTO {schema}.deltas (queue, counter, n) SELECT was, {schema}.state(was), -1 WHERE was < 0;
 		PERFORM {schema}.passed(q, 1, {schema}.state(was), {state.damaged},
 			CASE WHEN {schema}.state(was) <> {state.cursor} THEN {total.deleted} ELSE 0 END);
