@@ -162,7 +162,7 @@ type reader struct {
 }
 
 func (r *reader) next(n int) []byte {
-	if n > len(r.rest) {
+	if n < 0 || n > len(r.rest) {
 		r.rest, r.short = nil, true
 		return nil
 	}

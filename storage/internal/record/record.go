@@ -223,7 +223,7 @@ func Past(b []byte, created int64) (engine.Past, error) {
 	}
 	const most = 1 << 31
 	for _, n := range [...]int{p.Retries, p.Crashes, p.Snoozes} {
-		r.Bad = r.Bad || n < 0 || n > most
+		r.Bad = r.Bad || n < 0 || int64(n) > most
 	}
 	if r.Bad || !isMoment(p.Created) || !isMoment(p.SnoozedSince) ||
 		p.Reason != storage.CleanText(p.Reason, storage.MaxReason+storage.MaxName) { // a run names its runner
