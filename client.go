@@ -81,8 +81,8 @@ type Applier = storage.Applier
 // transaction: they take effect if and when the transaction commits. Its Task, Queues, Queue.Tasks
 // and Queue.Page see what that transaction has written, if a can read, as the Appliers of
 // PostgreSQL and SQLite can. All other methods go to the storage itself. With a nil Applier, the
-// calls that enqueue and Cancel return an *[InvalidError]. A call that fails leaves the transaction as it was,
-// except for EnqueueMany: the items that it does not refuse are part of the transaction.
+// calls that enqueue and Cancel return an *[InvalidError]. A call that fails leaves the transaction as it
+// was, except for EnqueueMany: the items that it does not refuse are part of the transaction.
 func (c *Client) With(a Applier) *Client {
 	within := *c
 	within.within = a

@@ -156,8 +156,8 @@ func (k *Kit) Now() time.Time { return k.store.Clock() }
 // Work enqueues a job and makes one attempt of its task, whether the task is due or not. It uses
 // the code of a runner, with its middleware, timeout and backoff, and with a context in which all
 // of midge's functions for jobs work. If an equal task exists, by its unique key or id, Work makes an attempt
-// of that task. Tasks that wait before it are put back after the attempt. A limit of the queue counts them all
-// the same, and the turns of partitions move on: to test limits, use [Kit.Drain].
+// of that task. Tasks that wait before it are put back after the attempt. A limit of the queue counts them
+// all the same, and the turns of partitions move on: to test limits, use [Kit.Drain].
 //
 // [midge.CompleteWith] does not touch the transaction: the task is completed when the job returns
 // nil.
