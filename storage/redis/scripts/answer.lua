@@ -1,6 +1,6 @@
 -- answer: the last part of claim.lua: the leases, the reply, and the call itself.
 
--- seal plans the leases of the tasks that were taken from a queue, as a group where there are enough.
+-- seal plans the leases of the tasks that were taken from a queue, as a group if there are enough.
 local function seal(q)
   if #q.ids == 0 then return end
   local joined = table.concat(q.ids, ',')
@@ -17,7 +17,7 @@ end
 local answer
 
 do
--- rare adds the list of the i-th queue to the reply, where there is more to tell than its tasks.
+-- rare adds the list of the i-th queue to the reply, if the reply has more of that queue than its tasks.
 local function rare(reply, q, i)
   local ticks, ended = news[i] and news[i].ticks or {}, news[i] and news[i].ended or {}
   local last = #ended > 0 and '!' .. table.concat(ended) or q.forget and 'f' or ''
@@ -48,7 +48,7 @@ function answer(verdict)
 end
 end
 
--- again gives the tasks of the first try's outcome that are still pending under its fence.
+-- again adds the tasks of the first try's outcome that are still pending under its fence.
 local function again(outcome)
   claimed = number(outcome, 2, 7)
   fence = ARGV[5] .. sub(outcome, 2, 8)

@@ -1,28 +1,25 @@
 -- apply: carries out the Txs of one or several calls, each Tx whole or not at all.
 --
 -- KEYS  the keys of each named queue (keys.go), queue after queue
--- ARGV  1 queues, 2 "1" where a full Redis has to refuse the call, "i" likewise where all Txs
---       are in runs of inserts, "c" where all are in runs of completions, else "0", 3 calls,
+-- ARGV  1 queues, 2 "1" if a full Redis has to refuse the call, "i" likewise if all Txs
+--       are in runs of inserts, "c" if all are in runs of completions, else "0", 3 calls,
 --       then the names of the queues, then each call: lane field, seq, opened, the queue whose
 --       lanes have it (its home), Txs; each Tx: operations; each operation: its letter, its
---       queue, the id and the arguments that the functions in check.lua and step.lua read. An
---       operation has as many arguments as WIDTH tells. Txs of one plain operation can come as
---       a run, which has in the place of a number of operations either "c", queue, fence, number
---       of completions, width of their ids (0 where they differ) and the ids with commas
---       between, or "i", queue, first 3 bytes of each record, number of inserts, and of each
---       insert the id and the record behind its 17th byte. Plain inserts of one Tx can come as
---       a run too, with the letter "I".
+--       queue, the id and the arguments that the functions in check.lua and step.lua read. WIDTH has the
+--       number of arguments of each operation. Txs of one plain operation can come as a run, which has in the
+--       place of a number of operations either "c", queue, fence, number of completions, width of their ids
+--       (0 if they differ) and the ids with commas between, or "i", queue, first 3 bytes of each record,
+--       number of inserts, and of each insert the id and the record behind its 17th byte. Plain inserts of
+--       one Tx can come as a run too, with the letter "I".
 -- Returns  now and, each behind a space, the numbers of the queues that have to be on the list of
 --       queues: this step made them, or an earlier try may have; then for each call the verdict of admit and the outcome: "A", the mark before
 --       its first Tx (7 bytes), then each Tx. The n-th Tx or run has the version that mark + n.
---       Where the clock was set back it is "B", the mark, and now (7 bytes), which is when the
---       inserts happened.
---       A Tx that happened is K and, for each insert, change and settle, the letter of the
---       state to which it led; or V, letter, version where the version is not that of the Tx;
---       or E, letter, version, length and id of an existing task. A run that happened can be
---       * and the letter, once for all of its Txs. A Tx that was refused is R, the number of
---       obstacles (2 bytes), and the obstacles: letter, number of the operation (2 bytes), and
---       data that depend on the letter (see reply.go).
+--       If the clock was set back it is "B", the mark, and now (7 bytes), the moment of the inserts. A Tx that
+--       happened is K and, for each insert, change and settle, the letter of the state to which it led; or V, letter,
+--       version if the version is not that of the Tx; or E, letter, version, length and id of an existing task. A
+--       run that happened can be * and the letter, once for all of its Txs. A Tx that was refused is R, the number of
+--       obstacles (2 bytes), and the obstacles: letter, number of the operation (2 bytes), and data that depend on
+--       the letter (see reply.go).
 
 -- behind returns the position behind the operation, or the run of inserts of a Tx, at a, and how many
 -- operations it is.
@@ -127,8 +124,8 @@ local function single(o)
   else out[n] = 'K' .. with(o, STEPS[o[1]]) end
 end
 
--- completions carries out a run of completions. A task whose lease tells that its end takes no more than
--- its removal needs no entry.
+-- completions carries out a run of completions. A task needs no entry if its lease shows that its end takes
+-- no more than its removal.
 local function completions(a)
   local q, fence, named = Q[ARGV[a + 1]], ARGV[a + 2], {}
   for id in string.gmatch(ARGV[a + 5], '[^,]+') do named[#named + 1] = id end

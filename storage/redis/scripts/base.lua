@@ -6,8 +6,8 @@
 -- are the places of the keys of a queue in KEYS, which has BLOCK keys for each queue.
 --
 -- There are two times. now is the server's clock: scripts make moments from it and compare them with
--- it. mark only grows, and gives versions: it is the clock, but at least one more than the mark that
--- each queue of the call keeps of its last step.
+-- it. mark only grows, and versions are made from it: it is the clock, but at least one more than the mark
+-- that each queue of the call keeps of its last step.
 
 local KEYS, ARGV, call = KEYS, ARGV, redis.call
 local byte, char, sub, find = string.byte, string.char, string.sub, string.find

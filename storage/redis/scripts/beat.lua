@@ -5,7 +5,7 @@
 -- KEYS  1 hash: runner -> time, lane field and seq of its last call, heartbeat in JSON; the runner and " s" ->
 --       its schedules in JSON; the runner and " v" -> its vitals; 2 sorted set: runner, by the time until
 --       which it counts as alive
--- ARGV  1 runner id, 2 how long it counts as alive (µs), 0 where it leaves, 3 its heartbeat in JSON,
+-- ARGV  1 runner id, 2 how long it counts as alive (µs), 0 if it leaves, 3 its heartbeat in JSON,
 --       4 lane field, 5 seq, 0 for none, 6 when the lane was opened, 7 schedules and 8 vitals, "" to keep those of
 --       the heartbeat before
 -- Returns  {verdict as in judge.lua, now}; a repeat returns the time of the first try

@@ -2,7 +2,8 @@
 -- members by their bytes: the name of the line, NUL, a byte for the priority (lower for a higher priority), the
 -- place, the moment of the decline and the id. Suspects stand behind the other tasks of their line: DOUBTFUL is
 -- added to their byte. The line of the declined tasks of a kind has the name k and the kind. The lines whose names
--- begin with p are those of partitions: see ring.lua. The other rules of this file hold for the lines of kinds.
+-- begin with p are the lines of partitions: see ring.lua. The other rules of this file hold for the lines of
+-- kinds.
 --
 -- The side hash has under l: and the name of each line when a claim last named the kind, and how many tasks the
 -- line has.
@@ -51,7 +52,7 @@ function byname.lines(key, behind, most, all)
   return lines
 end
 
--- find returns the member of a task, nil where it is in no line.
+-- find returns the member of a task, nil if it is in no line.
 function byname.find(q, id, rec)
   local h = has(byte(rec, 3) or 0, HASPLACE) and head(rec)
   if not h then return nil end
@@ -62,7 +63,7 @@ function byname.find(q, id, rec)
   return v[1] and sub(v[1], #lead + PLACE + 1) == id and v[1] or nil
 end
 
--- count notes that by tasks joined the line of a kind, or left it where by is negative.
+-- count notes that by tasks joined the line of a kind, or left it if by is negative.
 function byname.count(q, line, suspect, by)
   if byte(line, 1) == 112 then return end
   local counts = q.counts[line] or {[true] = 0, [false] = 0}
@@ -70,7 +71,7 @@ function byname.count(q, line, suspect, by)
 end
 
 -- tally returns how many tasks are in a line, suspects excluded, and how many suspects. v is the field of
--- the line in the side hash. It returns nil and 0 where the field does not tell.
+-- the line in the side hash. It returns nil and 0 if the field does not hold them.
 function byname.tally(v)
   v = v and sub(v, PLACE + 1) or ''
   local n = sane(v)
@@ -80,7 +81,7 @@ function byname.tally(v)
   return suspects and others, others and suspects or 0
 end
 
--- sizes is tally for the line of such a field. It counts the tasks where the field does not tell.
+-- sizes is tally for the line of such a field. It counts the tasks if the field does not hold the numbers.
 function byname.sizes(q, line, v)
   local n, suspects = byname.tally(v)
   if n then return n, suspects end

@@ -13,16 +13,16 @@ do
 function bare(flags) return flags % GROUPED <= STARTED end
 
 -- taken reports whether the id of a loaded entry is in use, so that no insert may have it: its task is in
--- a state, or may be in one, because a damaged record does not tell its place.
+-- a state, or may be in one, because a damaged record does not show its place.
 local function taken(e) return e.st or e.rec and not head(e.rec) end
 
--- record returns the header of an entry's record, nil where the record is damaged or gone.
+-- record returns the header of an entry's record, nil if the record is damaged or gone.
 function record(q, e)
   if e.rec == nil then e.rec = call('HGET', q[TASKS], e.id) end
   return head(e.rec)
 end
 
--- version returns the version of an entry that is in a state, nil where its record is damaged.
+-- version returns the version of an entry that is in a state, nil if its record is damaged.
 function version(e)
   if e.st == 'p' then return number(e.lease, 17, 7) end
   local h = head(e.rec)
@@ -59,7 +59,7 @@ function moment(due)
   return tonumber(sub(due, 2))
 end
 
--- holderof returns the id of the task that has a unique key, or to which an operation of this Tx gives it.
+-- holderof returns the id of the task that holds a unique key, or holds it after an operation of this Tx.
 local function holderof(q, key)
   local r = q.reserved
   return unique.holder(q, key) or r and r.step == step and r[key] or nil

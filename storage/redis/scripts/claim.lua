@@ -3,26 +3,26 @@
 -- KEYS  the keys of each queue (keys.go), queue after queue; the lanes of the first queue of the whole call,
 --       in the place of those of the first one here, have the call
 -- ARGV  1 queues, 2 lane field, 3 seq, 4 opened, 5 token, 6 runner, 7 most tasks,
---       8 how many start, -1 where the caller wants none to start, 9 "1" where a suspect is wanted, "t" to tell whether one waits, else "0",
---       10 lease (µs), 11... for each queue the most tasks of it (0 for no limit of its own, negative to
---       take none); then the kinds with commas between, "" for all; then for each queue the field lines
---       of its meta hash at which a claim of these kinds found none of their lines there (planlines in
---       commit.lua), "" for none; then the moment up to which leases that ended are recovered, the
---       place of each queue among those of the whole call with a comma behind it, "" where none was left out,
---       and the process that claims, as a member of idle
+--       8 how many start, -1 if the caller wants none to start, 9 "1" if a suspect is wanted, "t" if the reply
+--       has to show whether one waits, else "0", 10 lease (µs), 11... for each queue the most tasks of it (0 for no
+--       limit of its own, negative to take none); then the kinds with commas between, "" for all; then for each queue
+--       the field lines of its meta hash at which a claim of these kinds found none of their lines there (planlines
+--       in commit.lua), "" for none; then the moment up to which leases that ended are recovered, the place of each
+--       queue among those of the whole call with a comma behind it, "" if none was left out, and the process that
+--       claims, as a member of idle
 -- Returns  a text, or a list that begins with it: verdict, the clock, the next due moment or 0 and
---       the version of all tasks (16 digits each), how many were taken (4 digits); "m" where
---       maintenance is left over, "t" where tasks are left that could be taken, "c" for cancels, "s"
---       where suspects wait, "z" where a suspect was taken, and a semicolon; for each queue the number
+--       the version of all tasks (16 digits each), how many were taken (4 digits); "m" if
+--       maintenance is left over, "t" if tasks are left that could be taken, "c" for cancels, "s"
+--       if suspects wait, "z" if a suspect was taken, and a semicolon; for each queue the number
 --       of its tasks (4 digits) and the length of their ids (8); the ids of each queue with commas
 --       between; the length of each record (4 bytes); the records. The records of several tasks are texts
---       of their own in the list. Behind them stand lists for the queues of which there is more to tell:
+--       of their own in the list. Behind them stand lists for the queues of which the reply has more:
 --       index of the queue, info, {cursor id, record, ...}, last, lines. info has 15 bytes for each task:
---       "1" if it started, its deadline (7), and when it was claimed (7). It is empty where the first
---       tasks of the call started and all have the deadline now + lease. last is "f" where the queue may be
---       forgotten, or "!" and the tasks that ended (maintain.lua). lines has "b" where the limit of the queue
---       admits no task of this call, or not the one that comes next (limit.lua), and "h" where tasks wait because
---       their partition is at its Concurrency; else the field of the meta hash where the queue has no task in lines of
+--       "1" if it started, its deadline (7), and when it was claimed (7). It is empty if the first
+--       tasks of the call started and all have the deadline now + lease. last is "f" if the queue may be
+--       forgotten, or "!" and the tasks that ended (maintain.lua). lines has "b" if the limit of the queue
+--       admits no task of this call, or not the next task (limit.lua), and "h" if tasks wait because their
+--       partition is at its Concurrency; else the field of the meta hash if the queue has no task in lines of
 --       these kinds, and no limit.
 
 local total = tonumber(ARGV[1])
@@ -36,7 +36,7 @@ local claimed = 0 -- the version of all tasks taken
 local fence = ''
 local nextdue = 0
 local news = {} -- the queues that were maintained, with the results
-ring.looked = 0 -- how many partitions of all queues it has looked at
+ring.looked = 0 -- how many partitions of all queues it has read
 ring.took = 0 -- how many tasks of queues with partitions it has taken
 -- The outcome has a part for each queue of the whole call, so that a repeat that leaves out others finds its own.
 ring.places = {}
@@ -46,7 +46,7 @@ local crowd = 0 -- how many queues have lines of the claim's kinds
 local named
 
 do
--- somelines returns the lines by name of a queue. Where there are more than LOOKED it returns
+-- somelines returns the lines by name of a queue. If there are more than LOOKED it returns
 -- LOOKED of them, beginning at a different one each time.
 local function somelines(q)
   local lines = byname.lines(q[LINES], nil, LOOKED + 1)
@@ -89,7 +89,7 @@ end
 local upkeep
 
 do
--- sound fails where a key of a queue has a wrong type: before the step of upkeep, and not in the step after it.
+-- sound fails if a key of a queue has a wrong type: before the step of upkeep, and not in the step after it.
 local function sound(q)
   for _, key in ipairs({TASKS, PENDING, SIDE, CLAIMS, DAMAGED}) do call('HLEN', q[key]) end
   for _, key in ipairs({WAITING, SUSPECTS, LINES, LEASES, VOIDS, IDLE}) do call('ZCARD', q[key]) end
@@ -98,7 +98,7 @@ local function sound(q)
 end
 
 -- upkeep maintains the queues in which something may be due, as a step of its own. It returns an
--- error reply where Redis permits no writes.
+-- error reply if Redis permits no writes.
 function upkeep()
   local lane, due, unfinished, tells = queues[1].opened, {}, {}, false
   queues[1].opened = {}

@@ -6,7 +6,7 @@ do -- a block, because Lua permits a script 200 local variables, and claim.lua a
 
 local SWEPT = '' -- the field of the lanes hash with the latest opening time of the lanes that were swept
 
--- Lanes remember which calls happened, and with what outcome.
+-- Lanes remember which calls happened, and with which outcome.
 
 -- admit returns the verdict of judge on a call. For a repeat it also returns the outcome, which has to begin with
 -- the letter of its script ("" for any): else it is the outcome of another call. The verdict is "D" for a call that
@@ -25,10 +25,10 @@ function admit(home, field, seq, opened, letter)
   end
   if verdict == 'N' and not v then
     -- While the clock was ahead, a step may have swept lanes that have not expired by the clock of now. An
-    -- unknown lane that was opened no later than those may be one of them, and its call a repeat. But where
+    -- unknown lane that was opened no later than those may be one of them, and its call a repeat. But if
     -- the clock has gone back to before the last of these openings, new lanes are opened there too and have
     -- to be admitted; the owners of the swept lanes have long ceased to repeat calls.
-    local swept = sane(call('HGET', home[LANES], SWEPT) or nil) -- nil where it is damaged too
+    local swept = sane(call('HGET', home[LANES], SWEPT) or nil) -- nil if it is damaged too
     if swept and swept < now and opened <= swept then return 'E' end
     home.opened[#home.opened + 1] = opened
     home.opened[#home.opened + 1] = field
@@ -46,9 +46,9 @@ end
 
 -- Commit.
 
--- Two numbers of a queue tell when a claim may go the short way. soon is a lower bound of all moments of
+-- Two numbers of a queue decide whether a claim may go the short way. soon is a lower bound of all moments of
 -- the queue: when a task falls due, a lease ends, a task or a window expires, a cursor ticks. It is 0
--- where no bound is known, and while the queue is paused or waits after a jump; a general claim computes
+-- if no bound is known, and while the queue is paused or waits after a jump; a general claim computes
 -- it anew. odd grows with each suspect that joins. due goes with soon: unless soon is 0, due is the
 -- moment when the next task or cursor falls due, 0 for none.
 
@@ -127,7 +127,7 @@ function pop(q, first, n, some, stay)
   return unvoid(q, first + n)
 end
 
--- sweep plans the removal of up to n entries at the head of the line, where most of its entries are void:
+-- sweep plans the removal of up to n entries at the head of the line, if most of its entries are void:
 -- the line has to shrink even if nobody claims. leaving has ids whose entries will all be void.
 local function sweep(q, n, leaving)
   local first, length = firstof(q)
@@ -142,10 +142,10 @@ local function sweep(q, n, leaving)
   pop(q, first, #ids, some, stay)
 end
 
--- planline plans the tasks that join the line, in their turn, and those in left that leave it out of
--- turn. The entries of a task that leaves become void; the entry with which it joins again, and entries
--- that join after that, do not. Suspects get scores between the numbers of the tasks that really join: a
--- task that joined and left in this call has no number.
+-- planline plans the tasks that join the line, in their turn, and the tasks in left, which leave it out of
+-- turn. The entries of a task that leaves become void; the entry with which it joins again, and entries that
+-- join after that, do not. Suspects get scores between the numbers of the tasks that really join: a task that
+-- joined and left in this call has no number.
 local function planline(q, left)
   local joiners, last, push, between, void, leaving = q.joiners, q.m.tail, {}, {}, {}, {}
   if #left > 0 then
@@ -231,8 +231,9 @@ end
 
 -- planlines plans the fields of the side hash for the lines by name: when a claim last named the kind, or
 -- the line began, and how many tasks the line holds, suspects counted apart. In the meta hash, lines is the
--- mark when a line last began: a claim that found no line of its kinds need not look again before it
--- changes. It stays negative while the queue has a limit (limit.lua), a partition or a rest (ring.lua). looks is when a claim next looks for tasks that waited too long (forsake in maintain.lua).
+-- mark when a line last began: a claim that found no line of its kinds need not search again before it changes. It
+-- stays negative while the queue has a limit (limit.lua), a partition or a rest (ring.lua). looks is the moment of
+-- the next search for tasks that waited too long (forsake in maintain.lua).
 local function planlines(q)
   for line, by in pairs(q.counts) do
     local field = 'l:' .. line
@@ -251,7 +252,8 @@ local function planlines(q)
   end
 end
 
--- settle arranges the partitions that the call has emptied, and notes the moments of those that wait for one.
+-- settle arranges the partitions that the call has emptied, and notes the moments of the partitions that wait
+-- for one.
 function ring.settle(q)
   local lines = {}
   for line, p in pairs(q.parts or {}) do
@@ -356,7 +358,7 @@ local function plannumbers(q)
   write(q, 'HSET', META, list)
 end
 
--- trimdead plans the removal of the oldest dead tasks, where the queue has more than DEADMAX.
+-- trimdead plans the removal of the oldest dead tasks, if the queue has more than DEADMAX.
 local function trimdead(q)
   if q.deaths == 0 then return end
   local joined = 0 -- how many more tasks join the dead than leave them
@@ -376,16 +378,16 @@ local function execute(plan)
   end
 end
 
--- commit writes the changes of the call. Where Redis permits no writes it returns an error reply and has
+-- commit writes the changes of the call. If Redis permits no writes it returns an error reply and has
 -- written nothing. A full Redis refuses a call that grows, because the call begins with a write that may
 -- take memory. It has a queue for that write, unless it writes a lane alone. The other calls begin with a
 -- write that frees memory, after which Redis refuses nothing.
 -- With hush commit publishes no wake-ups, because the caller does.
 --
--- The order of the writes matters where a crash tears the append-only file: Redis may later execute the
+-- The order of the writes matters if a crash tears the append-only file: Redis may later execute the
 -- first writes of a step of which nothing had happened before, and then the steps that really followed. So
 -- a lease has its member of leases for as long as it stands in pending, and entries join the line last, behind
--- the marks of the processes that are woken: a push cannot be repeated without harm. (Where a claim has promoted
+-- the marks of the processes that are woken: a push cannot be repeated without harm. (If a claim has promoted
 -- tasks, the writes of the step that takes some follow.) All other writes can, except that a second LTRIM or
 -- ZREMRANGEBYRANK takes entries from their tasks: see reindex.lua.
 function commit(queues, grows, hush)

@@ -4,13 +4,13 @@
 -- ARGV  1 lane field, 2 seq, 3 opened, 4 "set", "remove", "forget" to remove the queue if it is
 --       abandoned, or "rest" or "own"; for these the key of a partition, and for rest 0 to resume it, -1 to pause it
 --       without end, else for how long (µs), for own the text of its own limit, "" to clear it; for set then each setting that changes, none to create the queue: its name and its
---       value, which is for "pause" 0 for none, -1 for one without end, else its length (µs); for "limit", of
+--       value, which is for "pause" 0 for none, -1 for a pause without end, else its length (µs); for "limit", of
 --       the operator, and for "declared" a text as limit.go in package engine writes it, "" for none
 -- Returns  {verdict, now, "" or "notempty"}
 
 local q = openall(1)[1]
 
-local operator, declared -- the new limits, nil for one that stays
+local operator, declared -- the new limits, nil for a limit that stays
 
 -- SETTINGS change a setting each.
 local SETTINGS = {
@@ -29,7 +29,7 @@ local function bounds()
 end
 
 -- patch changes the named settings, and leaves the others. A queue that does not exist has the value 0 or "" in each,
--- and is made where a setting gets another value, or without any setting.
+-- and is made if a setting gets another value, or without any setting.
 local function patch()
   local exists = q.m.mark > 0 or #ARGV == 4
   for i = 6, #ARGV, 2 do exists = exists or ARGV[i] ~= '0' and ARGV[i] ~= '' end
@@ -80,7 +80,8 @@ remember(q, ARGV[1], ARGV[2], 'S' .. outcome)
 local refused = commit({q}, false)
 if refused then return refused end
 if q.removed then
-  -- All keys go but the lanes, which still tell which calls happened. UNLINK takes no time, however many members they have.
+  -- All keys go but the lanes, which still record which calls happened. UNLINK takes no time, however many members
+  -- they have.
   for i = 1, BLOCK do
     if i ~= LANES and i ~= OPENED then call('UNLINK', q[i]) end
   end

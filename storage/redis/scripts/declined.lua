@@ -8,7 +8,7 @@ do
 local PASSED = 100 -- how many suspects a claim reads at first, if the first of them may be passed over
 local MOSTDECLINED = 500 -- how many declined tasks of a queue a claim reads, and how many more if it reads on
 
--- window returns the lines of the claim's kinds at which the claim looks. Where there are too many it
+-- window returns the lines of the claim's kinds that the claim reads. If there are too many it
 -- returns some of them, different ones each time.
 local function window(q, wanted)
   local list, all, most = {}, {}, max(floor(LOOKED / crowd), 4)
@@ -33,8 +33,9 @@ function byname.parse(q, member, line)
     member = member, line = line, class = class, doubtful = class == DOUBTFUL}
 end
 
--- stream returns the suspects of a line, or its other tasks, before any of them is read. at is the place of the last one
--- that was read if more may follow, NEVER if not; left is how many of those that were read the claim has not met yet.
+-- stream returns the suspects of a line, or its other tasks, before any of them is read. at is the place of the last
+-- task that was read if more may follow, NEVER if not; left is how many of the tasks that were read the claim has not
+-- met yet.
 local function stream(line, suspects)
   local from, to = byname.span(line.name, suspects)
   return {line = line, from = from, to = to, at = NEVER, left = 0, again = false}
@@ -53,7 +54,7 @@ local function read(q, s, count, list)
   if v[1] then s.from = '(' .. v[#v] end
 end
 
--- readon reads on in one of so many streams, once in a claim, and returns what it has read.
+-- readon reads on in one of so many streams, once in a claim, and returns the tasks that it has read.
 function byname.readon(q, s, streams)
   local list = {}
   if s.at == NEVER or s.again then return list end

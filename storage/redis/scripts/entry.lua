@@ -2,7 +2,7 @@
 
 -- entry returns the entry of a task: the task as this call sees it, its changes included. st is its
 -- state and score its score there; was is the state in which it was found. false means that it is in no
--- state, nil that nobody has looked it up.
+-- state, nil that it has not been loaded yet.
 local function entry(q, id)
   local e = q.e[id]
   if not e then
@@ -19,7 +19,7 @@ local function entry(q, id)
   return e
 end
 
--- found notes the state in which a task was found, and its member there where that is not its id.
+-- found notes the state in which a task was found, and its member there if that is not its id.
 local function found(e, st, member)
   e.st, e.was, e.member = st, st, member
   return e
@@ -36,7 +36,8 @@ local function leased(e, value)
   found(e, 'p')
 end
 
--- runnerof returns the runner of a lease, and what a claim may have put behind its name: see record.go.
+-- runnerof returns the runner of a lease, and the text that a claim may have put behind its name: see
+-- record.go.
 local function runnerof(value)
   local flags, behind = byte(value, FENCE + 1) or 0, 0
   if has(flags, COUNTED) then behind = select(2, ring.counted(value)) end
@@ -69,7 +70,7 @@ end
 local load
 
 do
-local SEARCH = SEARCHED -- the states in whose sets to look for a task with no lease
+local SEARCH = SEARCHED -- the states whose sets are searched for a task with no lease
 
 -- memberof returns the member of a task in the set of a state.
 local function memberof(st, id, rec)
@@ -114,7 +115,7 @@ local function touch(q, e)
 end
 
 -- move puts a task into a state at a score; the state false removes it. joins is its member there,
--- where that is not its id.
+-- if that is not its id.
 local function move(q, e, st, score, joins)
   touch(q, e)
   if e.st == 'k' or st == 'k' then ring.moved(q, e.st == 'k' and (e.joins or e.member), st == 'k' and joins) end
@@ -186,7 +187,7 @@ local function strip(q, id)
 end
 
 -- Unique keys. The value of a key is L and the holder's id, or W, the end of the window and the id.
--- q.windows has the change to the end of a key's window: a moment, or false where the end is removed.
+-- q.windows has the change to the end of a key's window: a moment, or false if the end is removed.
 
 local unique = {}
 
@@ -247,8 +248,8 @@ do
 local ENDS = {c = 'completed', x = 'cancelled', d = 'dead', [false] = 'deleted'}
 
 -- finish ends a live task: every end passes here, except a run of plain completions (apply.lua). It keeps the
--- task in the state st for the time keep, without a time where that is nil, and removes it where keep is 0. h is
--- nil where the record is damaged.
+-- task in the state st for the time keep, without a time if that is nil, and removes it if keep is 0. h is
+-- nil if the record is damaged.
 function finish(q, e, h, st, keep)
   bump(q, ENDS[st], 1)
   if h then unique.free(q, h, e.id) end
@@ -276,7 +277,7 @@ function history.attempted(e, outcome, message)
   return pack7(now) .. claimed .. outcome .. char(#runner) .. runner .. message
 end
 
--- log appends an attempt. The oldest one goes where there are MAXATTEMPTS already.
+-- log appends an attempt. The oldest one goes if there are MAXATTEMPTS already.
 function history.log(q, e, h, item)
   local before = aside(q, 'h:' .. e.id) or char(0)
   local first = 2 + (byte(before, 1) or 0)
@@ -316,9 +317,8 @@ end
 
 -- setapart moves a damaged record to the hash damaged, so that no step meets it again. A member of a set
 -- that has no record is kept there under its own name, because the task that it stood for cannot be
--- found. A record of a later version stays where it is, and q.later counts those that are left for processes
--- that know it.
--- h is nil where the side hash keeps nothing of the task.
+-- found. A record of a later version stays where it is, and q.later counts the records that are left for
+-- processes that know it. h is nil if the side hash keeps nothing of the task.
 local function setapart(q, e, h)
   if later(e.rec) then
     q.later = (q.later or 0) + 1
@@ -358,8 +358,8 @@ local function drop(q, st, members)
   return n
 end
 
--- evict removes the oldest n dead tasks of a queue that has more than DEADMAX, and counts those that go before
--- their time. It returns how many it found: tasks that die in this call are not among them.
+-- evict removes the oldest n dead tasks of a queue that has more than DEADMAX, and counts the tasks that go
+-- before their time. It returns how many it found: tasks that die in this call are not among them.
 local function evict(q, n)
   local old, over, early = call('ZRANGE', q[DEAD], 0, n - 1, 'WITHSCORES'), {}, {}
   local ended = (q.m.jumped > 0 and 0 or now) - DEADFOR -- no time is over while timed work waits (jump.lua)

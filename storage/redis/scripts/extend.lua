@@ -3,7 +3,7 @@
 -- KEYS  the keys of each queue (keys.go), queue after queue; the lanes of the first one have the call
 -- ARGV  1 queues, 2 lane field, 3 seq, 4 opened, 5 leases, then the names of the
 --       queues, then each lease: its queue, id, fence, new lease from now (µs, 0 to leave it), marks ("s"
---       where it started, "p" and "c" where progress and checkpoint are to be written), progress,
+--       if it started, "p" and "c" if progress and checkpoint are to be written), progress,
 --       checkpoint
 -- Returns  {verdict, now, a byte for each lease: "." extended, "c" extended and to be
 --       cancelled, "l" lost}. A repeat returns now and the bytes of the first try.

@@ -2,8 +2,8 @@
 --
 -- KEYS  1 names of all queues, 2 when each was last used
 -- ARGV  1 queue name, 2 for how long it must not have been used (µs), or "=" and the time at which it
---       must have been used last, or "" where it makes no difference
--- Returns  1 where the queue was taken off, else 0
+--       must have been used last, or "" if it makes no difference
+-- Returns  1 if the queue was taken off, else 0
 
 local t = redis.call('TIME')
 local last = redis.call('HGET', KEYS[2], ARGV[1]) or '0'

@@ -1,7 +1,7 @@
 -- inspect: finds the keys and fields of a queue that scripts cannot read. It writes nothing.
 --
 -- KEYS  the keys of the queue (keys.go)
--- Returns  a text for each such key and field, which tells what is wrong with it
+-- Returns  a text for each such key and field, which describes its fault
 
 local TYPES = KEYTYPES
 

@@ -8,7 +8,7 @@ local function needs(f, g)
 end
 
 -- leases returns the arguments with which a claim writes the tasks that it took from a queue: for the hash
--- pending, for the set leases and, where the tasks form a group, for the hash claims. joined has their ids. counted
+-- pending, for the set leases and, if the tasks form a group, for the hash claims. joined has their ids. counted
 -- has the ends of the leases of tasks that count for the Concurrency of their partitions, nil for none.
 local function leases(ids, flags, fence, runner, deadline, joined, counted)
   local n, pending, char = #ids, {}, string.char

@@ -20,8 +20,8 @@ local TOTALS = {'enqueued', 'requeued', 'completed', 'dead', 'cancelled', 'delet
 local FIELDS = {'lines', 'void', 'mark', 'soon', 'due', 'odd', 'tail', 'turn', 'head', 'paused', 'rest', 'cancels', 'touched',
   'jumped', 'clock', 'looks', 'reindex', 'reindexed', 'own', unpack(TOTALS)}
 
--- FIELDS.least has the least values of those that may be negative. A field that is damaged counts as 0: other queues of
--- the same step must not take over a mark that is out of range.
+-- FIELDS.least has the least values of the fields that may be negative. A field that is damaged counts as 0: other
+-- queues of the same step must not take over a mark that is out of range.
 FIELDS.least = {lines = -1, head = 1 - NEVER, paused = -1}
 
 -- KINDS are the prefixes of a task's fields in the side hash: history and reason, stack, result,
@@ -52,7 +52,7 @@ local function open(n)
   for i = 1, BLOCK do q[i] = KEYS[(n - 1) * BLOCK + i] end
   local v = call('HMGET', q[META], unpack(FIELDS))
   for i = 1, #FIELDS do q.m[FIELDS[i]] = v[i] and sane(v[i], FIELDS.least[FIELDS[i]]) or 0 end
-  if v[1] and not sane(v[1], FIELDS.least.lines) then set(q, 'lines', -1) end -- it may have told of a limit
+  if v[1] and not sane(v[1], FIELDS.least.lines) then set(q, 'lines', -1) end -- it may have stood for a limit
   -- A task may have several void entries and is in voids once: the number is known again only once voids is empty.
   if v[2] and not sane(v[2]) then q.m.void, q.guessed = call('ZCARD', q[VOIDS]), true end
   return q
@@ -101,7 +101,7 @@ end
 local function place(priority, seq) return seq - priority * SPREAD end
 
 -- spot decides where a task joins that comes to wait in the state w or z: behind all others of its priority,
--- or before them where head is true. It returns its state and its score. The number in the score grows at the
+-- or before them if head is true. It returns its state and its score. The number in the score grows at the
 -- tail and falls at the head. A task that joins the tail of priority 0 joins the line, whose last entry has the
 -- number tail. Each push adds one to tail, and removals leave it. So the number of an entry follows from its
 -- index, and the numbers in cursors and in voids stay valid while claims take from the head. Tasks are
@@ -144,6 +144,6 @@ local function entries(q, first, from, n)
   return ids
 end
 
--- valid reports whether an id or a kind passes storage.CheckName. One that does not is damaged: no
+-- valid reports whether an id or a kind passes storage.CheckName. A text that does not is damaged: no
 -- insert can have written it.
 local function valid(id) return #id <= 128 and find(id, '^%w[%w_.:-]*$') end

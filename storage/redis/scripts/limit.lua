@@ -1,13 +1,13 @@
 -- limit: how many tasks of a queue its limit admits, by the rules of limit.go in package engine (rate.lua). The field
 -- lines of the meta hash is negative while a queue has a limit or a partition, or its tasks without a partition rest,
--- so that the short claim leaves such a queue to claim.lua, and no step looks for the limit of another queue.
+-- so that the short claim leaves such a queue to claim.lua, and no step reads the limit of another queue.
 
 local limits = {}
 
 do
 local OPERATOR, DECLARED, STARTS = rate.OPERATOR, rate.DECLARED, 'q:starts' -- fields of the side hash
 
--- look reads the limit of a queue for a claim that takes tasks of it. It leaves q.limit nil where no limit holds. It
+-- look reads the limit of a queue for a claim that takes tasks of it. It leaves q.limit nil if no limit holds. It
 -- ends the time in which lines is negative, and the rest of the tasks without a partition, if these are over.
 function limits.look(q, takes)
   if q.m.lines >= 0 then return end
@@ -44,8 +44,8 @@ function limits.spent(q) return q.limit and (q.limit.wants or q.limit.left <= 0)
 -- free returns how many tasks of a queue may start now, if they cost nothing.
 function limits.free(q) return not q.limit and NEVER or limits.spent(q) and 0 or q.limit.slots end
 
--- ahead returns how many tasks of a queue a claim may take by now that do not start at once: those in the first half
--- of its slots, if it has no other bound.
+-- ahead returns how many tasks of a queue a claim may take by now that do not start at once: the tasks in the first
+-- half of its slots, if it has no other bound.
 function limits.ahead(q)
   local l = q.limit
   return (l.n > 0 or l.each) and 0 or l.slots - l.most + floor(l.most / 2)
@@ -57,8 +57,8 @@ function limits.rated(q) return q.limit and q.limit.starts and limits.free(q) > 
 -- reads returns how many records a claim of n tasks of a queue reads at once: not many more than the rate admits.
 function limits.reads(q, n) return limits.rated(q) and min(n, q.limit.left) + 1 or n end
 
--- admits reports whether the rate of a queue admits the start of the task of a record; doubted says that it is a
--- suspect. If not, it notes how much of the rate the task wants.
+-- admits reports whether the rate of a queue admits the start of the task of a record; doubted is true if it is
+-- a suspect. If not, it notes how much of the rate the task wants.
 function limits.admits(q, rec, doubted)
   local l = q.limit
   if not l or not l.starts then return true end
@@ -75,8 +75,8 @@ function limits.charge(q)
   if l.starts then l.left = l.left - l.cost end
 end
 
--- bounds reports whether the limit of a queue admits no task of a claim, or not the one that comes next; starts is how
--- many tasks of the claim start, -1 if the caller wants none to start.
+-- bounds reports whether the limit of a queue admits no task of a claim, or not the next task; starts is how many
+-- tasks of the claim start, -1 if the caller wants none to start.
 function limits.bounds(q, starts)
   return q.limit and (limits.free(q) <= 0 or starts < 0 and limits.ahead(q) <= 0)
 end
@@ -91,7 +91,7 @@ function limits.start(q)
   put(q, STARTS, rate.pack(l.starts))
 end
 
--- next returns when the rate of a queue admits the next start, 0 where the rate admits one now or the queue has
+-- next returns when the rate of a queue admits the next start, 0 if the rate admits one now or the queue has
 -- no free slot.
 function limits.next(q)
   local l = q.limit
@@ -99,7 +99,8 @@ function limits.next(q)
   return rate.next(l.starts, l.sum, l.left > 0 and l.wants or 1, l.n, l.per)
 end
 
--- change sets the limits of a queue, that of the operator and the declared one: '' for none, nil for one that stays.
+-- change sets the limits of a queue, that of the operator and the declared one: '' for none, nil for a limit that
+-- stays.
 function limits.change(q, operator, declared)
   if operator then put(q, OPERATOR, operator ~= '' and operator) end
   if declared then put(q, DECLARED, declared ~= '' and declared) end

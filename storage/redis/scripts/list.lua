@@ -4,9 +4,9 @@
 -- ARGV  1 letter of the state, 2 page size, 3 and 4 the position of the last task of the page before,
 --       both "" for the first page: its score, and its id or place; for a declined task "!" and its
 --       kind, for a task in the line of a partition "=" and the key in hexadecimal digits, and its priority and
---       place in hexadecimal digits; 5 "1" where the last tasks of the state come first, else ""; 6 the partition
+--       place in hexadecimal digits; 5 "1" if the last tasks of the state come first, else ""; 6 the partition
 --       whose line is listed alone, "" for none
--- Returns  {the position of the last task of this page in one text with a space between where there are
+-- Returns  {the position of the last task of this page in one text with a space between if there are
 --       more tasks, else "", then for each task: its state's letter, id, score, record, lease or "",
 --       history or "", large payload or ""}
 
@@ -16,7 +16,7 @@ local q = openall(1)[1]
 local size = tonumber(ARGV[2])
 local newest = ARGV[5] == '1'
 
--- behind returns the rank of the first member after the position in ARGV. Where the last tasks come first
+-- behind returns the rank of the first member after the position in ARGV. If the last tasks come first
 -- it returns the rank of the first member that is not before the position. Members are sorted by their
 -- scores, then by their places or ids, as Redis sorts them.
 local function behind(key)
@@ -60,7 +60,7 @@ local function before(a, b)
   return ring.before(a[2], b[2])
 end
 
-local MOSTLOOKED = 4 * MOSTVOID -- how many members of groups, or entries of the line, a page looks at
+local MOSTLOOKED = 4 * MOSTVOID -- how many members of groups, or entries of the line, a page reads
 local short = false -- whether the page ends early, before it is full or the state ends
 
 -- pending returns a page of pending tasks. A group is one member of leases, which comes before other
@@ -100,8 +100,8 @@ local function pending()
   return list
 end
 
--- line adds a page of tasks of the line. Where it has looked at too many entries it ends the page with an
--- element without an id, for the position at which the next page goes on.
+-- line adds a page of tasks of the line. If it has read too many entries it ends the page with an element
+-- without an id, for the position at which the next page goes on.
 local function line(list)
   local first, length = firstof(q)
   local at, n, looked, number, after = 0, 0, 0, 0, tonumber(ARGV[3])
@@ -147,11 +147,11 @@ local function hex(v) return (string.gsub(v, '.', function(c) return string.form
 
 local function unhex(v) return (string.gsub(v, '%x%x', function(x) return char(tonumber(x, 16)) end)) end
 
--- named tells whether the position in ARGV is that of a task in a line by name.
+-- named reports whether the position in ARGV is that of a task in a line by name.
 local named = find(ARGV[3], '^[!=]') ~= nil
 
--- keyed adds tasks in lines by name to a page: declined tasks, then those in the lines of partitions. They come
--- behind the other waiting tasks. It leaves out lines that are those of no kind and no partition: the position of
+-- keyed adds tasks in lines by name to a page: declined tasks, then tasks in the lines of partitions. They come
+-- behind the other waiting tasks. It leaves out lines that belong to no kind and no partition: the position of
 -- a task in such a line would not lead back to that line.
 local function keyed(list)
   local name, behind = '', ''

@@ -9,7 +9,7 @@ local BATCH = 100 -- how many tasks and other items one call maintains, in all o
 local left = BATCH -- how many items are left of the batch
 local share = 0 -- how many of them one kind of maintenance may use in one queue
 local more = false -- whether maintenance is left over
-local ticked = 0 -- the bytes of the cursors at which tick has looked, in all queues
+local ticked = 0 -- the bytes of the cursors that tick has read, in all queues
 local met = 0 -- how many items were found
 
 -- spend notes that n items were found, in a list that was limited to share.
@@ -18,7 +18,7 @@ local function spend(n)
   if n >= share then more = true end
 end
 
--- first returns the score of the first member of a set, nil where the set is empty.
+-- first returns the score of the first member of a set, nil if the set is empty.
 local function first(key)
   local v = call('ZRANGE', key, 0, 0, 'WITHSCORES')
   return v[1] and tonumber(v[2])
@@ -43,7 +43,7 @@ local function suspected(rec)
 end
 
 -- standing returns the state in which the task of a record waits, its priority and, if it has a partition,
--- its header; nil where the record is damaged or has a later format, and false where its place is not that of the
+-- its header; nil if the record is damaged or has a later format, and false if its place is not that of the
 -- member. A record that has no part between its header and its names but a place is not parsed: the table that
 -- head makes takes a third of a promotion.
 local function standing(rec, member)
@@ -111,14 +111,14 @@ local function promote(q, queues)
   write(q, 'HSET', TASKS, written)
 end
 
--- tell notes a task that ends, for the reply: the letter of its state (k where it died of an unknown
+-- tell notes a task that ends, for the reply: the letter of its state (k if it died of an unknown
 -- kind), its id behind a length byte, and its kind likewise.
 local function tell(q, e, h, st)
   local kind = sub(byname.of(h), 2)
   q.ended[#q.ended + 1] = st .. char(#e.id) .. e.id .. char(#kind) .. kind
 end
 
-local MOSTLOOKED = 2000 -- how many members of groups it looks at
+local MOSTLOOKED = 2000 -- how many members of groups it reads
 
 -- overdue returns up to share tasks whose leases expired and may be recovered, the last first: ids,
 -- leases, and the ranks of tasks in groups. Tasks of a group beyond the share are left to the next call.
@@ -175,7 +175,7 @@ local function expired(q)
   return list
 end
 
--- recover ends leases that expired: their tasks wait again, are cancelled where that was asked, or die
+-- recover ends leases that expired: their tasks wait again, are cancelled if that was asked, or die
 -- at their crash limit.
 local function recover(q)
   q.ended = {}
@@ -228,7 +228,7 @@ function stray(q, member)
   if byname.valid(byname.line(member)) then recount(q, byname.line(member)) end
 end
 
--- declinedid returns the id in a member of the set of lines by name, nil where the member is not well
+-- declinedid returns the id in a member of the set of lines by name, nil if the member is not well
 -- formed.
 local function declinedid(member)
   local line = byname.line(member)
@@ -254,7 +254,7 @@ function placed(rec, member, line)
 end
 
 -- misplaced sets the scores of declined tasks to 0, and reports whether any were not 0: Redis sorts the
--- set by member, and can read lines from it, only where all scores are the same.
+-- set by member, and can read lines from it, only if all scores are the same.
 local function misplaced(q)
   local list = {}
   for _, range in ipairs({{'-inf', '(0'}, {'(0', '+inf'}}) do
@@ -267,7 +267,7 @@ local function misplaced(q)
   return #list > 0
 end
 
-local MOSTLINES = 10 -- how many lines by name one step looks at
+local MOSTLINES = 10 -- how many lines by name one step reads
 
 -- eachpriority calls a function for each priority of a line, for suspects and for other tasks, with the
 -- prefix of their members and the end of their range.
@@ -280,7 +280,7 @@ local function eachpriority(line, visit)
 end
 
 -- misfits returns up to most members of a line that no step has written: they do not begin with the name of
--- a line of a kind and a priority, or have a place that no step gives.
+-- a line of a kind and a priority, or have a place that no step assigns.
 local function misfits(q, line, most)
   local list = {}
   local function add(from, to)
@@ -331,9 +331,9 @@ local function unknown(q, line, list, most)
   end)
 end
 
--- namedat returns when a claim last named the kind of a line. Where the side hash does not tell, or does not tell how
--- many tasks are in the line, it counts them anew and takes the kind as named now. It also takes the kind
--- as named now where the moment is in the future, from a clock that was ahead.
+-- namedat returns when a claim last named the kind of a line. If the side hash does not hold that moment, or the
+-- number of tasks in the line, it counts them anew and takes the kind as named now. It also takes the kind as named
+-- now if the moment is in the future, from a clock that was ahead.
 local function namedat(q, line)
   local field = 'l:' .. line
   if not byname.tally(aside(q, field)) then recount(q, line) end
@@ -342,7 +342,7 @@ local function namedat(q, line)
   return min(number(v, 1, PLACE), now)
 end
 
--- forsakeone ends the declined task of a member, or sets the member apart where it stands for no task.
+-- forsakeone ends the declined task of a member, or sets the member apart if it stands for no task.
 local function forsakeone(q, member)
   local id = declinedid(member)
   local rec = id and call('HGET', q[TASKS], id)
@@ -358,8 +358,8 @@ local function forsakeone(q, member)
   end
 end
 
--- forsake ends declined tasks that waited too long while no claim named their kind. It looks at MOSTLINES
--- lines a step, and goes on behind the last line of the step before, which the side hash has under 'l:'.
+-- forsake ends declined tasks that waited too long while no claim named their kind. It reads MOSTLINES lines
+-- a step, and goes on behind the last line of the step before, which the side hash has under 'l:'.
 local function forsake(q)
   if q.m.looks > now + DECLINEDFOR then set(q, 'looks', now) end -- it comes from a clock that was ahead
   if q.m.looks == 0 or q.m.looks > now or paused(q.m, now) or misplaced(q) then return end
@@ -395,8 +395,8 @@ local function trim(q)
   for _, key in ipairs((upto(q[WINDOWS], now))) do unique.own(q, key, false, false) end
 end
 
--- tick hands out the cursors that are due, and hides them for TICKHIDE. Where one does not fit in MAXBYTES
--- with those before it, it and all others of the queues stay due, and unticked is set.
+-- tick hands out the cursors that are due, and hides them for TICKHIDE. If one does not fit in MAXBYTES with
+-- the cursors before it, it and all others of the queues stay due, and unticked is set.
 local function tick(q)
   q.ticks = {}
   local due = upto(q[SETS.u], now)
@@ -437,10 +437,10 @@ function ring.rest(q)
   end
 end
 
--- tend looks at BATCH lines of partitions for damage that no claim meets: it arranges those that the ring lacks, or
--- has as waiting for no moment without a pause, and sets members apart that no claim reads. It goes on behind the last line of
--- the step before, which the side hash has under 'l:p'. It reports whether it found damage, and lines are
--- left.
+-- tend checks BATCH lines of partitions for damage that no claim meets: it arranges the partitions that the ring
+-- lacks, or has as waiting for no moment without a pause, and sets members apart that no claim reads. It goes on
+-- behind the last line of the step before, which the side hash has under 'l:p'. It reports whether it found damage,
+-- and lines are left.
 function ring.tend(q)
   local members, lines = call('ZCARD', q[RING]), call('ZCARD', q[LINES])
   if members > 0 and q.m.lines >= 0 then set(q, 'lines', -1) end -- lines was damaged
@@ -486,12 +486,12 @@ function maintain(q, i, queues)
   return left
 end
 
--- look computes soon and due of a queue that was maintained. unfinished tells that maintenance is left
--- over there.
+-- look computes soon and due of a queue that was maintained. unfinished is true if maintenance is left over
+-- there.
 function look(q, unfinished)
   if q.m.mark == 0 then return end -- no queue yet
   local soon, due = q.m.touched > 0 and q.m.lines >= 0 and q.m.touched + QUEUELIFE or NEVER - 1, 0
-  -- '-inf' where the maintenance is finished: a task may have fallen due since it read the clock.
+  -- '-inf' if the maintenance is finished: a task may have fallen due since it read the clock.
   local from = unfinished and '(' .. text(now) or '-inf'
   for st in pairs(TIMED) do
     local v = call('ZRANGEBYSCORE', q[SETS[st]], from, NEVER - 1, 'WITHSCORES', 'LIMIT', 0, 1)

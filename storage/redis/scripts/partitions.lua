@@ -2,19 +2,20 @@
 --
 -- KEYS  the keys of the queue (keys.go)
 -- ARGV  1 key of one partition, "" for all, 2 the last key of the page before, "" for the first page, 3 page size
--- Returns  {now, the last key that the page has looked at if there are more partitions, else "", 1 during a wait of the
+-- Returns  {now, the last key that the page has read if there are more partitions, else "", 1 during a wait of the
 --       clock, else 0, the limit of the operator and the declared one, "" for none, then for each partition: its key, how many tasks stand in its
---       line, and what the side hash has of it, "" for nothing (ring.lua)}
+--       line, and its field of the side hash, "" for none (ring.lua)}
 
 local q = openall(1)[1]
 local most = tonumber(ARGV[3])
 local HEAD = 5 -- the values before the partitions
-local MOSTLOOKED = 1001 -- how many partitions a page looks at: one more than the largest page has
+local MOSTLOOKED = 1001 -- how many partitions a page reads: one more than the largest page has
 local looked, last = 0, ''
 local reply = {text(now), '', q.m.jumped > 0 and 1 or 0, aside(q, rate.OPERATOR) or '', aside(q, rate.DECLARED) or ''}
 
 -- unready returns a function that returns the key of the next partition behind a key that is not among the ready ones,
--- false behind the last, and goes on to the one after it if on is set. They stand in the order of their keys at the end of the ring.
+-- false behind the last, and goes on to the next one if on is set. They stand in the order of their keys at the end
+-- of the ring.
 local function unready(after)
   local low = call('ZCOUNT', q[RING], '-inf', '(' .. text(LISTED))
   local all = call('ZCARD', q[RING])

@@ -1,4 +1,4 @@
--- pass: wakes a process where work waits in a queue, in place of a process that could not take it, or because
+-- pass: wakes a process if work waits in a queue, in place of a process that could not take it, or because
 -- a process waits that no claim has marked as idle.
 --
 -- KEYS  meta, waiting, line, idle, ring

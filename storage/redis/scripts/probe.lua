@@ -1,5 +1,5 @@
--- probe: tries all commands that the scripts use, and tells which ones the server refuses. It leaves nothing
--- behind. Its first write frees memory, after which a full Redis refuses none.
+-- probe: tries all commands that the scripts use, and returns the names of those that the server refuses. It
+-- leaves nothing behind. Its first write frees memory, after which a full Redis refuses none.
 --
 -- KEYS  1 a key that does not exist
 -- ARGV  1 a channel

@@ -1,7 +1,7 @@
 -- rate: the texts of limits, and the starts that count for a rate, by the rules of limit.go in package engine. A queue
 -- and each of its partitions may have a rate. The side hash has the texts and the packed starts as that file writes
 -- them. It has the field OWNED since a partition of the queue got a limit of its own, or a claim ended within a turn, until
--- the ring is empty, so that claims of other queues look for neither.
+-- the ring is empty, so that claims of other queues read neither.
 
 local rate = {}
 
@@ -33,7 +33,7 @@ local function parse(v)
   return l
 end
 
--- own returns the limit of one partition that a text has, nil for a text that is none.
+-- own returns the limit of one partition that a text has, nil for a text that is no such limit.
 function rate.own(v)
   local l = parse(v)
   return l and l.most + l.n == 0 and (l.each or {most = 0, n = 0, per = 0, weight = 0, bounds = false}) or nil
@@ -45,7 +45,7 @@ function rate.owned(q)
   return q.alone
 end
 
--- inforce returns the limit that holds, nil where neither text is that of a limit.
+-- inforce returns the limit that holds, nil if neither text is that of a limit.
 function rate.inforce(operator, declared)
   return parse(operator) or parse(declared and string.match(declared, '^[^;]*'))
 end

@@ -19,7 +19,7 @@ local function flagsof(f, g)
   return known
 end
 
--- head returns the parsed header of a record, nil where the record is damaged or has a later format.
+-- head returns the parsed header of a record, nil if the record is damaged or has a later format.
 function head(rec)
   if not rec or #rec < HEADER or byte(rec, 1) ~= FORMAT then return nil end
   local f, g, a, b, c, d, e, x, y = byte(rec, 2, 10)
@@ -114,9 +114,9 @@ local function compose(h)
     (h.sizes or sub(h.rec, 27, 35)) .. (h.place or '') .. partition .. keep .. snooze .. parts .. (h.tail or sub(h.rec, h.rest))
 end
 
--- joined returns when a waiting task joined the tail of its priority, nil where its record does not tell.
+-- joined returns when a waiting task joined the tail of its priority, nil if its record does not show it.
 -- That is the moment in the bytes of the record's place, which a promotion or a change of the place leaves
--- there; a record without a place tells when it was created. Real places are far smaller numbers than
+-- there; a record without a place has the moment of its creation. Real places are far smaller numbers than
 -- moments.
 local function joined(rec)
   if not rec or #rec < HEADER or byte(rec, 1) ~= FORMAT then return nil end

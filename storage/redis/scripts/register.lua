@@ -3,8 +3,8 @@
 --
 -- KEYS  1 names of all queues, 2 when each was last used
 -- ARGV  queue names
--- Returns  for each queue "1" where it was not on the list, else "0", and the time of this use. The time
---       differs from that of the last use, so that forget.lua can tell whether the queue was used since.
+-- Returns  for each queue "1" if it was not on the list, else "0", and the time of this use. The time
+--       differs from that of the last use, so that forget.lua can decide whether the queue was used since.
 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]

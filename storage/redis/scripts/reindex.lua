@@ -5,13 +5,13 @@
 -- writes at its next start but one, before the steps that really followed (commit in commit.lua). A claim
 -- whose LTRIM happens twice takes their entries from tasks that wait at the head of the line.
 --
--- So once in a while a claim compares the number of records with the sizes of the sets. Where there are more
+-- So once in a while a claim compares the number of records with the sizes of the sets. If there are more
 -- records, claims walk through them, some at a time, and have the tasks of unindexed records wait.
 
 local reindex
 
 do
-local WALKED = 200 -- how many records one step of the walk looks at
+local WALKED = 200 -- how many records one step of the walk reads
 local HEADOFLINE = 1000 -- how many entries at the head of the line it reads
 
 -- unindexed returns how many more records a queue has than members of its sets, leases and entries of its
@@ -43,7 +43,7 @@ local function inline(q)
 end
 
 -- restore has the task of an unindexed record wait before all others of its priority, and a cursor tick. A
--- record with the place of a scheduled, retried, declined or ended task does not tell in which of these
+-- record with the place of a scheduled, retried, declined or ended task does not show in which of these
 -- states the task was. restore sets it apart, and leaves its fields in the side hash.
 local function restore(q, e, h)
   set(q, 'reindexed', now)
@@ -56,8 +56,8 @@ local function restore(q, e, h)
   setapart(q, e, {life = h.life, key = h.key})
 end
 
--- walk takes a step of the walk through the records, and returns where the next one begins, false where
--- this was the last.
+-- walk takes a step of the walk through the records, and returns where the next one begins, false if this was
+-- the last.
 local function walk(q, from)
   local v, stands, lost = call('HSCAN', q[TASKS], from, 'count', WALKED), inline(q), {}
   for i = 1, #v[2], 2 do
@@ -76,8 +76,8 @@ end
 
 local walked = false -- whether this call has walked in one of its queues
 
--- reindex looks for unindexed records once in a while, and walks where there are any. It reports whether the
--- walk goes on.
+-- reindex searches for unindexed records once in a while, and walks if there are any. It reports whether
+-- the walk goes on.
 function reindex(q)
   local at, from = q.m.reindex, aside(q, 't:')
   if q.m.mark == 0 or at > now and at <= now + 10 * REINDEXEVERY then return end

@@ -88,7 +88,7 @@ function ring.inturn(q, line)
   return q.parts[line] or ring.add(q, line, -NEVER, true)
 end
 
--- ready puts a partition at the end of the ring, where nothing is left of its turn. It removes a partition without tasks.
+-- ready puts a partition at the end of the ring, if nothing is left of its turn. It removes a partition without tasks.
 function ring.ready(q, p)
   p.score, p.left = nil, p.left and 0
   if p.size <= 0 then return end
@@ -123,7 +123,7 @@ function ring.moved(q, from, to)
   if line and ring.is(line) then ring.join(q, line, floor((byte(to, #line + 2) or 0) / DOUBTFUL) * DOUBTFUL) end
 end
 
--- place gives the header of a task that joins its partition its place, and returns its member.
+-- place writes its place into the header of a task that joins its partition, and returns its member.
 function ring.place(q, h, id, head)
   local line, at, moment = 'p' .. h.partition, nil, now
   if head then
@@ -137,8 +137,8 @@ function ring.place(q, h, id, head)
   return ring.lead(line, h.priority, ring.class(h)) .. h.place .. pack7(moment) .. id
 end
 
--- rests returns the first moment from which a partition may be ready, nil for none; from is where the search begins, as
--- ZRANGEBYSCORE has it.
+-- rests returns the first moment from which a partition may be ready, nil for none; from is the beginning of the
+-- search, as ZRANGEBYSCORE has it.
 function ring.rests(key, from)
   local v = call('ZRANGEBYSCORE', key, from, '(' .. text(NEVER), 'WITHSCORES', 'LIMIT', 0, 1)
   return v[1] and tonumber(v[2])
@@ -159,7 +159,7 @@ end
 -- field returns the field of the side hash for a partition.
 function ring.field(line) return 'k:' .. sub(line, 2) end
 
--- unpacked returns what a text has of a partition, zeros for a text that no step has written.
+-- unpacked returns the values of a partition that a text has, zeros for a text that no step has written.
 function ring.unpacked(v)
   if v and #v > KEPT then
     local paused, rest, running, left = eight(v, 1), eight(v, 9), eight(v, 17), eight(v, 25)
@@ -173,7 +173,7 @@ function ring.unpacked(v)
   return 0, 0, 0, '', '', 0
 end
 
--- packed returns the text for what a partition has, false for nothing.
+-- packed returns the text for the values of a partition, false for none.
 function ring.packed(p)
   local starts = p.counts and rate.pack(p.list) or p.starts
   if p.paused + p.rest + p.running + p.left == 0 and starts == '' and p.text == '' then return false end
@@ -192,8 +192,8 @@ function ring.prefetch(q, lines)
   end
 end
 
--- kept reads what a partition has besides its tasks, and returns the partition. Its field changed is set if the side hash
--- has to be written.
+-- kept reads the values of a partition besides its tasks, and returns the partition. Its field changed is set if the
+-- side hash has to be written.
 function ring.kept(q, p)
   if p.paused then return p end
   local v = aside(q, ring.field(p.line))
@@ -209,7 +209,7 @@ function ring.each(q, p)
   return rate.owned(q) and ring.kept(q, p).own or rate.each(q)
 end
 
--- starts returns the starts of a partition that count for its rate, and what rate.unpacked returns with them.
+-- starts returns the starts of a partition that count for its rate, and the other results of rate.unpacked.
 function ring.starts(q, p)
   local each = p.starts ~= '' and ring.each(q, p)
   if not p.list and each and each.n > 0 then

@@ -1,8 +1,8 @@
 -- shortclaim: the short way of claim.lua for most claims: of plain tasks from queues in which nothing is
 -- due. It stands before claim.lua in the same script, and has the same KEYS, ARGV and reply. It reads and
--- decides everything before its first write. Where it meets anything else it writes nothing, and
--- claim.lua carries the call out. The number soon of a queue tells whether anything is due: see moments
--- in commit.lua. It is one long function for the reason that shortinsert.lua gives.
+-- decides everything before its first write. If it meets anything else it writes nothing, and
+-- claim.lua carries the call out. The number soon of a queue shows whether anything is due: see moments
+-- in commit.lua. It is one long function for the reason in shortinsert.lua.
 
 if SHORT then
   local function claim()
@@ -20,7 +20,7 @@ if SHORT then
       if not (last and soon and due) or soon <= now or now - last > JUMPAFTER or last - now > JUMPBACK then
         return nil
       end
-      -- The lines of kinds have to be looked at, and limits, partitions and a rest, for which lines is negative.
+      -- The lines of kinds have to be read, and limits, partitions and a rest, for which lines is negative.
       local unknown = m[8] and m[8] ~= A[11 + total + i]
       if unknown and (A[10 + i] ~= MAXNONE or (sane(m[8], -1) or -1) < 0) then return nil end
       if mark <= last then mark = last + 1 end
@@ -103,9 +103,9 @@ if SHORT then
         taken = taken + n
         m.bare = call('HLEN', K[at + PENDING]) == 0
         if side then call('HLEN', side) end -- the client reads large payloads
-        if n >= SINGLES then call('HLEN', K[at + CLAIMS]) end -- fails here where the key has a wrong type
+        if n >= SINGLES then call('HLEN', K[at + CLAIMS]) end -- fails here if the key has a wrong type
       end
-      -- The first write tells whether Redis permits writes. It frees memory, so that a full Redis accepts it.
+      -- The first write shows whether Redis permits writes. It frees memory, so that a full Redis accepts it.
       if (n > 0 or i == total) and type(redis.pcall('ZREM', K[at + LEASES], '')) == 'table' then return nil end
       hauls[i] = {ids, recs, flags, ranked, lined, limit, left}
     end

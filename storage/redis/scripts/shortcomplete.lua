@@ -1,5 +1,5 @@
 -- shortcomplete: the short way of apply.lua for calls that are nothing but runs of plain
--- completions. It reads and decides everything before its first write. Where it meets anything else
+-- completions. It reads and decides everything before its first write. If it meets anything else
 -- it writes nothing and returns nil, and the client calls apply.lua.
 --
 -- KEYS  for each queue: meta, tasks, pending, leases, claims, lanes
@@ -101,7 +101,7 @@ end
 local moment = text('%d', mark)
 if tonumber(moment) ~= mark then return nil end -- %d cannot format it: a 32-bit Redis
 
--- The first write tells whether Redis permits writes; if it does not, apply.lua returns the reason. It
+-- The first write shows whether Redis permits writes; if it does not, apply.lua returns the reason. It
 -- frees memory, so that a full Redis accepts it.
 for i = 1, total do
   local q = queues[i]

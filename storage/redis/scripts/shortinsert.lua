@@ -1,5 +1,5 @@
 -- shortinsert: the short way of apply.lua for calls that are nothing but runs of plain inserts into
--- one queue. It reads and decides everything before its first write. Where it meets anything else it
+-- one queue. It reads and decides everything before its first write. If it meets anything else it
 -- writes nothing and returns nil, and the client calls apply.lua.
 --
 -- It makes few tables and functions, and takes few keys, because the setup of apply.lua costs as much
@@ -10,7 +10,7 @@
 --       5 number of leads, 6 number of parts before; then the leads, the first 3 bytes of records; of each
 --       part before, which must have happened, lane field and seq; and each call: lane field, seq and
 --       runs; each run: a number, and of each insert the id and the record behind its 17th byte. The
---       number is 256 times the number of inserts, plus the place of the lead, and negative where
+--       number is 256 times the number of inserts, plus the place of the lead, and negative if
 --       another run of the call follows
 -- Returns  the outcomes of the calls as apply.lua, each behind its verdict, joined to one text and
 --       without the time
@@ -19,7 +19,7 @@ local call, K, A, byte, text, char = redis.call, KEYS, ARGV, string.byte, string
 local m, t = call('HMGET', K[META], 'mark', 'touched', 'enqueued', 'tail'), call('TIME')
 local now, last, touched = t[1] * 1000000 + t[2], sane(m[1]), sane(m[2] or 0)
 local enqueued, tail, turn = sane(m[3] or 0), sane(m[4] or 0), nil
--- Where the queue is new, or was removed, apply.lua answers that it has to be on the list of queues.
+-- If the queue is new, or was removed, apply.lua answers that it has to be on the list of queues.
 if not SHORT or not (last and touched and enqueued and tail)
   or now - last > JUMPAFTER or last - now > JUMPBACK -- see jump.lua
   or now - A[3] > LANELIFE or A[4] - now > LANELIFE then
@@ -87,7 +87,7 @@ if #line > 0 then call('LLEN', K[LINE]) end
 local at = text('%d', mark)
 if tonumber(at) ~= mark then return nil end -- %d cannot format it: a 32-bit Redis
 
--- The first write tells whether Redis permits writes, which a full Redis does not; then apply.lua
+-- The first write shows whether Redis permits writes, which a full Redis does not; then apply.lua
 -- returns the reason. The line comes last: see commit in commit.lua.
 local done = redis.pcall('HSET', K[TASKS], unpack(records))
 if type(done) == 'table' then return nil end

@@ -3,15 +3,15 @@
 --
 -- KEYS  the keys of each queue (keys.go), queue after queue
 -- ARGV  1 queues
--- Returns  {now, then for each queue: the sizes of the states in their order, damaged, when the pause ends (-1 where it
---       has no end, 0 where the queue is not paused), when the tasks without a partition have rested or 0, the TOTALS in their order, the first kinds of declined
+-- Returns  {now, then for each queue: the sizes of the states in their order, damaged, when the pause ends (-1 if it
+--       has no end, 0 if the queue is not paused), when the tasks without a partition have rested or 0, the TOTALS in their order, the first kinds of declined
 --       tasks, each with a colon, the number of its tasks and a comma, the age of the oldest waiting
---       task that was not declined (µs), how many tasks stand in the lines of partitions, and the limit of the operator, the declared one and the starts, "" where
+--       task that was not declined (µs), how many tasks stand in the lines of partitions, and the limit of the operator, the declared one and the starts, "" if
 --       there are none (limit.lua), and 1 during a wait of the clock, else 0}
 
 local damaged
 
--- try returns the reply to a command, nil where its key is of a wrong type.
+-- try returns the reply to a command, nil if its key is of a wrong type.
 local function try(command, ...)
   local v = redis.pcall(command, ...)
   if type(v) ~= 'table' or not v.err then return v end
@@ -59,16 +59,16 @@ local function measure(before)
   return sizes
 end
 
--- joinedin returns when a waiting task joined the tail of its priority, NEVER where its record does not tell.
+-- joinedin returns when a waiting task joined the tail of its priority, NEVER if its record does not show it.
 local function joinedin(key, id)
   return joined(try('HGET', key(TASKS), id)) or NEVER
 end
 
--- firstin returns when the first task of the line joined it, NEVER where it finds none. It looks at the
--- first MOSTVOID entries for one that is not void. Behind them it takes the void entries for a run at the
--- head of the line, as a deletion of the oldest tasks leaves it: it looks at 16 entries at a time, at
--- growing distances and then by halves, for the end of that run. Where the void entries are no run it may
--- find a later task.
+-- firstin returns when the first task of the line joined it, NEVER if it finds none. It searches the first
+-- MOSTVOID entries for one that is not void. Behind them it takes the void entries for a run at the head of
+-- the line, as a deletion of the oldest tasks leaves it: it reads 16 entries at a time, at growing
+-- distances and then by halves, for the end of that run. If the void entries are no run it may find a
+-- later task.
 local function firstin(key, m, length)
   local line = {m = m, [LINE] = key(LINE), [VOIDS] = key(VOIDS)}
   local function live(from, n)
@@ -91,7 +91,7 @@ local function firstin(key, m, length)
 end
 
 -- earliest returns the earliest moment at which one of the tasks in a set of waiting tasks joined the tail
--- of its priority, NEVER where none did. Tasks that went back to the head do not count.
+-- of its priority, NEVER if none did. Tasks that went back to the head do not count.
 local function earliest(key, set)
   local at = NEVER
   for priority = MAXPRIORITY, -MAXPRIORITY, -1 do

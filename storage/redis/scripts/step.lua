@@ -123,7 +123,7 @@ end
 
 local function scoreof(q, e) return e.score or tonumber(call('ZSCORE', q[SETS[e.st]], e.member or e.id) or nil) end
 
--- reach returns the state and the score to which a change leads that does not end the task, nil where
+-- reach returns the state and the score to which a change leads that does not end the task, nil if
 -- the task stays in its place.
 local function reach(q, e, a, to)
   local from, due = letter(e.st), ARGV[a + 6]

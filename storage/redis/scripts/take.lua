@@ -7,9 +7,9 @@ local PASSED = 100 -- how many tasks of a queue a claim may pass over
 
 -- candidates returns a table of the tasks that may be taken from a queue: list has them in its order, from is the
 -- number of the first entry of the line, and known the place up to which the tasks are read that were not declined, NEVER
--- for all. A suspect that is wanted is among them only if it comes before the end of what was read of the line. If the
--- claim names kinds with declined tasks, the table also has the streams and doubts of byname.first, and the late
--- candidates, behind the place horizon: unread declined tasks may come before them.
+-- for all. A suspect that is wanted is among them only if it comes before the end of the entries that were read of
+-- the line. If the claim names kinds with declined tasks, the table also has the streams and doubts of byname.first,
+-- and the late candidates, behind the place horizon: unread declined tasks may come before them.
 local function candidates(q, n)
   local list, from, length = {}, firstof(q)
   local function ranked(low, high)
@@ -75,8 +75,8 @@ end
 function ring.ahead(q, p) return not (q.alone and ring.kept(q, p).own and p.own.bounds) end
 
 -- admits reports whether a claim may take the next task of a partition as far as the partition decides. It lets the
--- partition rest until its rate admits the task, unless the claim only looks (looks is true), or the task stands in
--- another line (looks is 'elsewhere').
+-- partition rest until its rate admits the task, unless the claim takes nothing (looks is true), or the task stands
+-- in another line (looks is 'elsewhere').
 function ring.admits(q, p, rec, looks)
   local each = ring.each(q, p)
   if not each and not (p.score and p.score >= 0) then return true end
@@ -101,7 +101,7 @@ function ring.admits(q, p, rec, looks)
   return false
 end
 
--- charge charges the start of a task that was given and admitted, to its partition, which may be nil.
+-- charge charges the start of a task that was handed out and admitted, to its partition, which may be nil.
 function ring.charge(q, p, rec)
   local each = p and ring.each(q, p)
   if not each then return end
@@ -123,11 +123,11 @@ function ring.charge(q, p, rec)
 end
 
 -- fate decides whether a candidate is taken, and returns what happens to it: 'void', 'passed', 'apart', 'taken',
--- 'held' where its partition does not admit it, or 'full' where the reply has no room for it or the rate of the queue
+-- 'held' if its partition does not admit it, or 'full' if the reply has no room for it or the rate of the queue
 -- does not admit it yet.
 local function fate(q, c, rec)
   if not c.id then return 'void' end
-  if later(rec) then -- left to processes that know the format; this caller is not told of work here
+  if later(rec) then -- left to processes that know the format; this caller learns of no work here
     q.later, q.out = (q.later or 0) + 1, q.out + 1
     return 'passed'
   end
@@ -157,7 +157,7 @@ local function fate(q, c, rec)
   return 'taken'
 end
 
-local NOCLASS = '\0' .. char(PLAIN + DOUBTFUL) -- the end of what can stand in the line of a partition
+local NOCLASS = '\0' .. char(PLAIN + DOUBTFUL) -- the end of the members that can stand in the line of a partition
 
 local own = {} -- the tasks that have no partition, and the declined ones
 
@@ -184,7 +184,7 @@ function own.record(q, o, i)
   return o.recs[i - o.first + 1]
 end
 
--- own.readon reads on in the lines of kinds where the claim has passed over all candidates, some of them because of
+-- own.readon reads on in the lines of kinds if the claim has passed over all candidates, some of them because of
 -- their partitions. Then the others that were read come too, but none behind tasks that were not declined and not read.
 -- It reports whether there are more candidates.
 function own.readon(q, o)
@@ -324,7 +324,7 @@ function ring.first(q, t, class)
 end
 
 -- ring.next returns the first task of a partition that the claim may take, nil for none. starts and wanted
--- tell whether that may be a task that is claimed only to start at once, or a suspect.
+-- decide whether that may be a task that is claimed only to start at once, or a suspect.
 function ring.next(q, t, starts, wanted)
   if not t.upto then ring.begin(q, t) end
   local next = ring.first(q, t, PLAIN)
@@ -457,7 +457,7 @@ end
 
 -- ring.remains reports whether another claim like this one would find a task in the turns of a queue.
 function ring.remains(q, g)
-  local rated = limits.rated(q) or most == 0 -- then the order of the turns tells which partitions were looked at
+  local rated = limits.rated(q) or most == 0 -- then the order of the turns shows which partitions were read
   local left, i = not (rated or limits.bounds(q, starts)) and own.remain(q, q.others), 1
   while not left and not limits.bounds(q, starts) and (g[i] ~= nil or ring.readon(q, g, g.most)) do
     local t = g[i]
@@ -467,7 +467,7 @@ function ring.remains(q, g)
   return left or g.took and not g.whole
 end
 
--- limits.forgo looks again at a queue whose rate does not admit a suspect that came next, if the claim has taken another
+-- limits.forgo checks anew a queue whose rate does not admit a suspect that came next, if the claim has taken another
 -- suspect meanwhile: then the next claim like it passes over this one.
 function limits.forgo(q)
   local l, left = q.limit, nil
@@ -483,7 +483,8 @@ end
 function ring.take(q, n)
   n = max(min(n, MOSTKEYED - ring.took), 0)
   local limit, before, passed, o = taken + n, taken, {}, nil
-  -- Scores of 16 digits are slow to read: so a count tells how many partitions come before the tasks without one.
+  -- Scores of 16 digits are slow to read: so a count returns how many partitions come before the tasks without
+  -- one.
   local g = {read = 0, served = {}, before = call('ZCOUNT', q[RING], '-inf', text(q.m.own - NEVER))}
   q.page = min(floor(n / call('ZCARD', q[RING])) + 2, 100) -- enough to see whether a partition empties
   q.keyed, q.turns = {}, min(MAXTURNS, max(2 * MAXTURNS - ring.looked, 100))
@@ -497,7 +498,7 @@ function ring.take(q, n)
     if not some and t.line and not full and not limits.spent(q) then passed[#passed + 1] = t end
     if not some or ring.served(q, g, i) then i = i + 1 end
   end
-  for j = 1, not g.whole and g.read >= q.turns and #passed or 0 do -- the next claim looks at others
+  for j = 1, not g.whole and g.read >= q.turns and #passed or 0 do -- the next claim reads others
     if (passed[j].score or 0) < 0 then ring.ready(q, passed[j]) end -- no score if damage has emptied it
   end
   o = o or own.begin(q, n)

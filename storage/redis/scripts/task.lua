@@ -2,7 +2,7 @@
 --
 -- KEYS  the keys of the queue (keys.go)
 -- ARGV  1 id
--- Returns  {} where there is no such task, {"!"} where it was set apart, else {letter of its state, score
+-- Returns  {} if there is no such task, {"!"} if it was set apart, else {letter of its state, score
 --       there, record, lease or "", then its fields of the side hash in the order of KINDS, nil for none}
 
 local q = openall(1)[1]

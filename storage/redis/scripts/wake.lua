@@ -1,9 +1,9 @@
 -- wake: how a step wakes idle processes, for the short ways and the general ways of scripts.
 
--- rouse publishes a wake-up for each of n processes that wait for work of a queue, those first that were
--- marked first, and removes their marks. It passes over processes that do not hear it, because they have
--- ended, and over old marks, up to eight of them. On a Cluster the reply to PUBLISH does not tell who hears.
--- A failed wake-up must not abort the step: the user may have no permission for channels.
+-- rouse publishes a wake-up for each of n processes that wait for work of a queue, in the order of their
+-- marks, and removes their marks. It passes over processes that do not hear it, because they have ended, and
+-- over old marks, up to eight of them. On a Cluster the reply to PUBLISH does not show which process hears. A
+-- failed wake-up must not abort the step: the user may have no permission for channels.
 local function rouse(idle, meta, n, now)
   local call = redis.pcall
   for _ = 1, n + 8 do
