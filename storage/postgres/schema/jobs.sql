@@ -1,9 +1,9 @@
 -- jobs is a view for people with psql, and only for them: no code depends on it. It shows all tasks
--- decoded. A column is null where it cannot be read.
+-- decoded. A column is null if it cannot be read.
 --
 -- It reads every task of the queues that are asked for, and decodes the selected columns: some 10 to
--- 50 microseconds a task. Name the queue, and do not repeat the query all the time: the statistics of
--- the storage tell sizes at once.
+-- 50 microseconds a task. Name the queue, and do not repeat the query all the time: the statistics of the
+-- storage return sizes at once.
 --
 -- run_at is null except for tasks that are scheduled or to be retried, and lease_until except for
 -- tasks that run or are about to.

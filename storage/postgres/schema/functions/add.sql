@@ -1,6 +1,6 @@
--- add is enqueue for a lone insert that waits at once, as most do: a step that takes half as long. It
--- gives the task's version. Where something did not go as expected it gives 0 and has done nothing, or, where the
--- call is no new one, raises an error of its own (P0001). The commit notifies a process of the task (ring) unless sender is ''.
+-- add is enqueue for a lone insert that waits at once, as most do: a step that takes half as long. It returns the
+-- task's version. If anything is not as expected it returns 0 and has done nothing, or, if the call is no new one,
+-- raises an error of its own (P0001). The commit notifies a process of the task (ring) unless sender is ''.
 --
 -- A setting that a function declares costs as much as one of its statements. So this function makes
 -- its settings for the rest of the transaction.

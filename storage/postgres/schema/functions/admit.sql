@@ -1,6 +1,6 @@
--- admit presents a call to its lane, and gives a letter: 'n' where the call is new and happens, 'r' where it
--- repeats the lane's last call, 'v' where it is older than that or the lane's last call is another, and 'x'
--- where the lane has expired. A call is new where its number is new to a lane that lives and was not opened
+-- admit presents a call to its lane, and returns a letter: 'n' if the call is new and happens, 'r' if it
+-- repeats the lane's last call, 'v' if it is older than that or the lane's last call is another, and 'x'
+-- if the lane has expired. A call is new if its number is new to a lane that lives and was not opened
 -- ahead of the clock. The lane then keeps the number, the verb v and the first version of the call (p_base).
 -- A call that is on its way twice waits here for itself.
 CREATE FUNCTION {schema}.admit(p_lane bytea, p_opened int8, p_seq int8, p_base int8, v "char", now int8)

@@ -1,4 +1,4 @@
--- again gives the tasks of a queue that were claimed with the token in holder, in the order of their
+-- again returns the tasks of a queue that were claimed with the token in holder, in the order of their
 -- claim.
 CREATE FUNCTION {schema}.again(q int4, holder bytea) RETURNS SETOF {schema}.tasks LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,5 +1,5 @@
 -- apart sets a record that cannot be read apart, and counts it. A record that stands in a line of
--- another queue than its own is looked for along the lines.
+-- another queue than its own is searched for along the lines.
 CREATE FUNCTION {schema}.apart(q int4, i bytea) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE

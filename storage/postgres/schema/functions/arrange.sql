@@ -4,8 +4,8 @@
 -- or for the moment from which its starts do not count, or for tasks if it has a limit of its own; if it
 -- has nothing at all, arrange deletes it.
 -- Pauses, rests and starts that are over at the moment come have ended. A ready partition that stays
--- ready keeps its turn. A partition that a task is about to join counts as one with waiting tasks:
--- whoever joins a line locks it (joining).
+-- ready keeps its turn. A partition that a task is about to join counts as one with waiting tasks: a step
+-- that joins a line locks it (joining).
 CREATE FUNCTION {schema}.arrange(numbers int8[], p_turn int8, come int8) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE

@@ -1,5 +1,5 @@
 -- arrive checks that no task has the ids of ended tasks that come from another queue: a taken id is a
--- unique_violation. Whoever inserts such an id meanwhile waits.
+-- unique_violation. A transaction that inserts such an id meanwhile waits.
 CREATE FUNCTION {schema}.arrive(queues int4[], ids bytea[], patient bool) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
 BEGIN

@@ -1,14 +1,12 @@
--- candidates returns the tasks from which the client chooses those of a claim. It locks none, and
--- leaves out their payloads. With free it also leaves out tasks that others have locked. Of each
--- queue it gives up to most tasks that every claim may take, up to starts that only start at once,
--- and up to suspects that are suspects; starts and suspects are 0 where the claim takes none.
--- Declined tasks of the named kinds come from the heads of their lines, up to most of each. Of a line no
--- more than share are read, so that no more than some 2,000 are read of all lines, and ten times as many
--- are passed over that the claim may not take. o_last says
--- of the last task of a line that the tasks behind it were not looked at. Paused queues have no
--- candidates, and neither have declined tasks whose partition is paused or rests, or is refused: refusers are the
--- places of the queues of these partitions among names. If the tasks without a partition rest, only partitions have
--- candidates.
+-- candidates returns the tasks from which the client chooses the tasks of a claim. It locks none, and
+-- leaves out their payloads. With free it also leaves out tasks that others have locked. Of each queue it returns
+-- up to most tasks that every claim may take, up to starts that only start at once, and up to suspects that are
+-- suspects; starts and suspects are 0 if the claim takes none. Declined tasks of the named kinds come from the
+-- heads of their lines, up to most of each. Of a line no more than share are read, so that no more than some 2,000
+-- are read of all lines, and ten times as many are passed over that the claim may not take. o_last is true for the
+-- last task of a line if the tasks behind it were not read. Paused queues have no candidates, and neither have
+-- declined tasks whose partition is paused or rests, or is refused: refusers are the places of the queues of these
+-- partitions among names. If the tasks without a partition rest, only partitions have candidates.
 --
 -- Of the partitions that are ready, turned returns candidates, and rows without an id. o_turn is the turn
 -- of the partition, and o_left is how many tasks are left of a turn that goes on. rings are the turns before

@@ -1,11 +1,10 @@
--- claim promotes due tasks of queues, hands out their due cursors, and takes waiting tasks in the order
--- of the queues named: those that every claim may take. Where a queue has other tasks for this claim,
--- such as declined tasks of the kinds that it names, or ready partitions, or a limit, claim leaves the
--- choice to the client. The client calls it again as a part of its choice, with general: then it takes
--- nothing (choose.go).
--- A call says first whether one of the queues needs maintenance by the client ('m' rows, and nothing
--- else happens). The client does the maintenance, and calls again with maintained. holder is the token
--- and the runner.
+-- claim promotes due tasks of queues, hands out their due cursors, and takes waiting tasks in the order of
+-- the queues named: the tasks that every claim may take. If a queue has other tasks for this claim, such
+-- as declined tasks of the kinds that it names, or ready partitions, or a limit, claim leaves the choice to
+-- the client. The client calls it again as a part of its choice, with general: then it takes nothing
+-- (choose.go). A call first reports whether one of the queues needs maintenance by the client ('m' rows, and
+-- nothing else happens). The client does the maintenance, and calls again with maintained. holder is the
+-- token and the runner.
 --
 -- Rows by o_kind:
 -- 'm' maintenance: o_at is the queue's number.
@@ -15,19 +14,18 @@
 -- of the queue among the names, o_at the sort of the lease or cursor.
 -- 'a' a task of a call that is repeated: its o_past stands behind when it was claimed, in eight bytes.
 -- 'h' the last row: o_version is the time, o_id the first version of the step in eight bytes, o_at the
--- next due moment or null. o_flags has 1 for more, 2 for cancels, 4 where nothing is left to maintain,
--- 8 where the call is a repeat, 16 where the process was marked. o_past has the number of each queue in four bytes, 0 where there is none.
+-- next due moment or null. o_flags has 1 for more, 2 for cancels, 4 if nothing is left to maintain,
+-- 8 if the call is a repeat, 16 if the process was marked. o_past has the number of each queue in four bytes, 0 if there is none.
 -- o_record has for each queue, in eight bytes, the last place behind froms that was taken; with general, the turn
 -- of its first ready partition, 0 for none.
 --
 -- Claimed tasks leave their entries in the index until a vacuum. So that a claim does not pass over all of
--- them, the client says where it need not look: from lows to froms in the order of the waiting tasks, and
--- up to sinces among tasks that wait for a moment, up to recovered among leases, and before rings in the
--- rings of partitions (hint.go). p_ended
--- is the moment up to which leases that ended are recovered. p_room is how many bytes the records of the tasks may
--- have, and likewise those of the cursors (hide).
+-- them, the client names the ranges that it need not read: from lows to froms in the order of the waiting tasks,
+-- and up to sinces among tasks that wait for a moment, up to recovered among leases, and before rings in the rings
+-- of partitions (hint.go). p_ended is the moment up to which leases that ended are recovered. p_room is how many
+-- bytes the records of the tasks may have, and likewise the records of the cursors (hide).
 --
--- Where tasks are left, claim wakes two processes that wait for them. Where none are left and it could have taken
+-- If tasks are left, claim wakes two processes that wait for them. If none are left and it could have taken
 -- more, it marks the process sender as idle if p_mark is set.
 CREATE FUNCTION {schema}.claim(
 	p_lane bytea, p_opened int8, p_seq int8, p_names text[], p_maxes int4[], p_max int4, p_start int4,
@@ -44,11 +42,11 @@ DECLARE
 	come int8 := {schema}.come(now);
 	base int8;
 	lane "char" := 'n';
-	s record; -- what ready returns of a queue
-	p record; -- what plain returns of a queue; an assignment costs a third of a query from the function
+	s record; -- the row that ready returns of a queue
+	p record; -- the row that plain returns of a queue; an assignment costs a third of a query from the function
 	numbers int4[] := '{}';
-	takes int4[] := '{}'; -- how many to take of each queue, -1 where it takes none
-	lows int8[] := '{}'; -- the places before which to look in each queue, null where not to look there
+	takes int4[] := '{}'; -- how many to take of each queue, -1 if it takes none
+	lows int8[] := '{}'; -- the places before which to search in each queue, null for no search there
 	take int4;
 	cs tid[];
 	used int8;
@@ -104,7 +102,7 @@ BEGIN
 			EXIT;
 		END IF;
 	END LOOP;
-	base := {schema}.stamp(now, turns + 2 * p_max + 1) + turns; -- behind the turns that ready has given
+	base := {schema}.stamp(now, turns + 2 * p_max + 1) + turns; -- behind the turns that ready has assigned
 	IF p_seq > 0 AND lane <> 'g' THEN
 		lane := {schema}.admit(p_lane, p_opened, p_seq, base, 'c', now);
 	END IF;

@@ -1,8 +1,8 @@
--- come gives the moment up to which due tasks, leases and the like are handled: now, by the clock, or
--- 0 during a wait. A wait begins where the clock is far past the clock of the last step. The mark
--- tells that clock, unless the clock was ahead before and is right again: then the mark stays ahead,
--- and the sequence clock tells it, moved once a minute. A clock that is before the beginning of a
--- wait has jumped back, unless another step began the wait in this very moment.
+-- come returns the moment up to which due tasks, leases and the like are handled: now, by the clock, or
+-- 0 during a wait. A wait begins if the clock is far past the clock of the last step. The mark has that
+-- clock, unless the clock was ahead before and is right again: then the mark stays ahead, and the sequence
+-- clock has it, moved once a minute. A clock that is before the beginning of a wait has jumped back, unless
+-- another step began the wait in this very moment.
 CREATE FUNCTION {schema}.come(now int8) RETURNS int8 LANGUAGE plpgsql AS $$
 DECLARE
 	mark int8 := coalesce(pg_sequence_last_value('{schema}.mark'::regclass), 0);

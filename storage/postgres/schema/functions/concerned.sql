@@ -1,5 +1,5 @@
--- concerned gives the queues of an enqueue for which somebody may wait: those with new work, and
--- those in which a new task is now due before all others.
+-- concerned returns the queues of an enqueue for which a process may wait: the queues with new work, and the
+-- queues in which a new task is now due before all others.
 CREATE FUNCTION {schema}.concerned(
 	queues int4[], ats int8[], dues int8[], dqueues int4[], dwaiting int4[], now int8
 ) RETURNS int4[] LANGUAGE plpgsql AS $$

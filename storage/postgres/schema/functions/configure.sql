@@ -1,9 +1,9 @@
--- configure pauses or resumes a queue unless paused is null, or removes it. Where p_partition is not '' it
+-- configure pauses or resumes a queue unless paused is null, or removes it. If p_partition is not '' it
 -- pauses or resumes that partition of the queue instead, whose turn then is p_turn, or sets its own limit
--- to the text p_own, '' to clear it, unless that is null. It creates the queue where
+-- to the text p_own, '' to clear it, unless that is null. It creates the queue if
 -- there is none if makes is set. It locks the limit of the queue and returns its parts, '' for none: the client
 -- changes them, and calls bound.
--- done is false where the queue to be removed holds a record. The function scans all deltas, which
+-- done is false if the queue to be removed holds a record. The function scans all deltas, which
 -- have no index, and the planner takes a scan that is turned off for so expensive that it would
 -- compile the plan: jit is off. A removal keeps fold away first, because fold locks deltas and then
 -- the queue, and a removal the other way round.

@@ -1,7 +1,7 @@
 -- copied ends a large enqueue, whose rows were copied into tasks with versions from base on. It works
--- like enqueue, and firsts says when the first scheduled task of each queue is due. It raises an
--- error of its own (P0001) where something is not as expected. The client gives the ids only where
--- they are not close.
+-- like enqueue, and firsts has the moments at which the first scheduled task of each queue is due. It raises
+-- an error of its own (P0001) if something is not as expected. The client passes the ids only if they are
+-- not close.
 CREATE FUNCTION {schema}.copied(
 	base int8, lanes bytea[], opens int8[], seqs int8[], offs int8[], queues int4[], ids bytea[], low bytea,
 	high bytea, dqueues int4[], dwaiting int4[], dscheduled int4[], firsts int8[],

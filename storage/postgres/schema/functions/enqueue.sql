@@ -1,16 +1,15 @@
 -- enqueue carries out calls that have only plain inserts (no unique key, no cursor), if all of them
--- go as expected. Else it does nothing and gives base 0, or raises an error of its own (P0001). It is
--- not as expected that the clock was set back: the versions do not tell then when the tasks were made.
+-- go as expected. Else it does nothing and returns base 0, or raises an error of its own (P0001). A clock
+-- that was set back is not as expected: then the versions do not show when the tasks were made.
 --
 -- span is how many versions there are in all. Each call counts from base plus its offset (offs), and
--- each insert is made at base plus its own (ats). dues are moments where positive, delays where
--- negative, and 0 for inserts that wait at once. A moment is as expected only where the clock is not
--- behind the mark, because the versions alone tell the outcome. dqueues, dwaiting and dscheduled say
--- how many inserts of a queue are expected to wait and to be scheduled; timed says that some have a
--- moment, which decides that. Where low and high are not empty all ids are between them, of one
--- queue, and so close that few others can be between them. rung are the queues with new work, or with
--- a task that is now due before all others; those of them that are in loud are notified with the
--- commit, as an event of this kind (ring).
+-- each insert is made at base plus its own (ats). dues are moments if positive, delays if negative, and 0 for
+-- inserts that wait at once. A moment is as expected only if the clock is not behind the mark, because the
+-- versions alone show the outcome. dqueues, dwaiting and dscheduled are how many inserts of a queue are
+-- expected to wait and to be scheduled; timed is true if some have a moment, which decides that. If low
+-- and high are not empty all ids are between them, of one queue, and so close that few others can be between
+-- them. rung are the queues with new work, or with a task that is now due before all others; those of them
+-- that are in loud are notified with the commit, as an event of this kind (ring).
 CREATE FUNCTION {schema}.enqueue(
 	span int8, lanes bytea[], opens int8[], seqs int8[], offs int8[],
 	queues int4[], ids bytea[], ats int8[], dues int8[], priorities int2[], marks int2[], records bytea[],
@@ -30,7 +29,7 @@ BEGIN
 	ELSIF base <> now THEN
 		born := int8send(now);
 	END IF;
-	IF timed THEN -- apart: a query in a condition is prepared even where it is not evaluated
+	IF timed THEN -- apart: a query in a condition is prepared even if it is not evaluated
 		IF base <> now OR EXISTS (
 			SELECT FROM (
 				SELECT u.queue, count(*) FILTER (WHERE u.due < 0 OR u.due > base + u.at) AS n
@@ -41,7 +40,7 @@ BEGIN
 			RETURN;
 		END IF;
 	END IF;
-	-- ON CONFLICT DO NOTHING would look for each id before its insert and confirm it afterwards,
+	-- ON CONFLICT DO NOTHING would search for each id before its insert and confirm it afterwards,
 	-- which costs almost as much as the insert. Here a conflict takes back all inserts.
 	BEGIN
 		INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
@@ -64,7 +63,7 @@ BEGIN
 	END;
 	IF ltrim({schema}.present(lanes, opens, seqs, offs, base, 'a', now), 'n') <> '' THEN
 		-- A repeat of a call whose tasks have gone. Lanes of other calls may have been admitted by
-		-- now. The error rolls all of them back, so that none remembers what did not happen.
+		-- now. The error rolls all of them back, so that none remembers a call that did not happen.
 		RAISE 'a call is repeated, after its tasks have ended';
 	END IF;
 	PERFORM {schema}.passed(d.queue, c.n, 0, c.state, {total.enqueued}) FROM unnest(dqueues, dwaiting, dscheduled)

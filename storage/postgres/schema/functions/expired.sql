@@ -1,6 +1,7 @@
 -- expired locks up to most tasks of a queue whose lease ended up to the moment ended, the first to
 -- expire first, and up to most declined tasks that waited for the time long while no claim named
--- their kind. It gives them as load does. A task in a line of another queue than its own is given as damaged.
+-- their kind. It returns them as load does. A task in a line of another queue than its own is returned as
+-- damaged.
 CREATE FUNCTION {schema}.expired(q int4, now int8, most int4, long int8, ended int8) RETURNS TABLE (
 	o_id bytea, o_sort int8, o_turn int8, o_version int8, o_state int2, o_flags int2,
 	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_attempts bytea
@@ -30,10 +31,10 @@ BEGIN
 			AND NOT {schema}.paused(y.paused, y.paused_until, now)
 		ORDER BY x.sub LIMIT 20 FOR NO KEY UPDATE OF x SKIP LOCKED
 	LOOP
-		EXIT WHEN room <= 0; -- the next claim looks at the other lines
-		-- In each priority the tasks that were declined first stand first, except for those stamped
-		-- by a clock that was ahead. So the first task that has waited for less ends the look along
-		-- the line.
+		EXIT WHEN room <= 0; -- the next claim reads the other lines
+		-- In each priority the tasks that were declined first stand first, except for tasks stamped
+		-- by a clock that was ahead. So the first task that has waited for less ends the search along the
+		-- line.
 		IF k.named <= now - long THEN
 			RETURN QUERY
 			SELECT t.* FROM generate_series({maxpriority}, -{maxpriority}, -1) AS p (priority), LATERAL (

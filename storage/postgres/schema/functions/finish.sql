@@ -1,5 +1,5 @@
 -- finish carries out calls that have only completions and plain inserts, if all of them go as
--- expected. Else it does nothing and gives base 0. ends, endids, versions and tokens are the
+-- expected. Else it does nothing and returns base 0. ends, endids, versions and tokens are the
 -- completions, sorted by queue and id; they have no offsets of their own here.
 CREATE FUNCTION {schema}.finish(
 	span int8, lanes bytea[], opens int8[], seqs int8[], offs int8[],

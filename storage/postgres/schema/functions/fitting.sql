@@ -1,6 +1,6 @@
--- fitting gives the first of some tasks (cs): as many as have room for their records, and at least
--- one where one is needed. It gives the bytes of these records (used), and the sort of the last of
--- these tasks (last).
+-- fitting returns the first of some tasks (cs): as many as have room for their records, and at least one if
+-- one is needed. It returns the bytes of these records (used), and the sort of the last of these tasks
+-- (last).
 CREATE FUNCTION {schema}.fitting(places tid[], room int8, needed bool, OUT cs tid[], OUT used int8, OUT last int8)
 LANGUAGE plpgsql AS $$
 BEGIN

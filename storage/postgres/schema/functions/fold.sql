@@ -1,5 +1,5 @@
--- fold adds up to most deltas to their queues and lines, and gives how many there were. One client folds
--- at a time; for any other fold does nothing and gives 0. It waits for no line, so that steps which lock
+-- fold adds up to most deltas to their queues and lines, and returns how many there were. One client folds
+-- at a time; for any other fold does nothing and returns 0. It waits for no line, so that steps which lock
 -- several lines never wait for each other in a circle: the deltas of locked lines are appended again.
 CREATE FUNCTION {schema}.fold(most int4) RETURNS int4 LANGUAGE plpgsql
 SET jit = off SET enable_seqscan = off AS $$

@@ -1,5 +1,5 @@
--- found gives the holders of unique keys. It first frees the keys for life of tasks that were set apart, whose
--- records do not tell their keys, and of tasks whose rows somebody deleted.
+-- found returns the holders of unique keys. It first frees the keys for life of tasks that were set apart, whose
+-- records do not name their keys, and of tasks whose rows somebody deleted.
 CREATE FUNCTION {schema}.found(queues int4[], wanted text[]) RETURNS TABLE (
 	o_n int4, o_id bytea, o_until int8
 ) LANGUAGE plpgsql

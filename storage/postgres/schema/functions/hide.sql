@@ -1,7 +1,7 @@
 -- hide moves up to most due cursors of a queue to where other claims find them only after a while: as many
--- as have room for their records, and at least one where none was handed out before, so that the room is whole.
--- It gives their places (ticks), and the bytes of the records that it saw (used): more than room where some of
--- these have none.
+-- as have room for their records, and at least one if none was handed out before, so that the room is whole.
+-- It returns their places (ticks), and the bytes of the records that it saw (used): more than room if some
+-- of these have none.
 CREATE FUNCTION {schema}.hide(
 	q int4, now int8, come int8, most int4, room int8, OUT ticks tid[], OUT used int8
 ) LANGUAGE plpgsql AS $$

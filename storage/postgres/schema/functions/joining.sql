@@ -1,6 +1,6 @@
--- joining counts the tasks that join and leave the lines with a name. It makes a line that tasks join
--- where there is none, and puts a partition that waits without tasks where it belongs with tasks (open).
--- It keeps the line until the commit from being deleted, and a partition from being put out of the way.
+-- joining counts the tasks that join and leave the lines with a name. It makes a line that tasks join if
+-- there is none, and puts a partition that waits without tasks where it belongs with tasks (open). It keeps
+-- the line until the commit from being deleted, and a partition from being put out of the way.
 CREATE FUNCTION {schema}.joining(
 	queues int4[], states int2[], subs text[], counts int4[], joined bool[], turns int8[], now int8, look int8,
 	patient bool

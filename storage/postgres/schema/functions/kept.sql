@@ -1,4 +1,4 @@
--- kept reports whether one of these ids is that of a task which has ended. It is called after the
+-- kept reports whether one of these ids belongs to a task that has ended. It is called after the
 -- insert, which waited for a settle of the same id under way.
 CREATE FUNCTION {schema}.kept(queues int4[], ids bytea[]) RETURNS bool LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,9 +1,9 @@
--- limits locks those queues that have a limit or partitions, in the order of their numbers. It returns
+-- limits locks the queues that have a limit or partitions, in the order of their numbers. It returns
 -- the limits as they are written, each with the number of pending tasks of its queue, and the turns of
--- the tasks without a partition, -1 for a queue without partitions. Each statement of the function sees
--- what was committed before it began, so that the count has the tasks of all who held the lock before.
--- o_wait is true if nothing that depends on the time may happen now (come), o_held if others held the
--- lock for too long: the queue's tasks have to wait then, and those of the other queues have not.
+-- the tasks without a partition, -1 for a queue without partitions. Each statement of the function sees the
+-- commits before it began, so that the count has the tasks of all steps that held the lock before. o_wait is
+-- true if nothing that depends on the time may happen now (come), o_held if others held the lock for too
+-- long: the queue's tasks have to wait then, and those of the other queues have not.
 CREATE FUNCTION {schema}.limits(names text[]) RETURNS TABLE (
 	o_place int4, o_wait bool, o_held bool, o_operator text, o_declared text, o_starts bytea, o_running int8, o_turn int8
 ) LANGUAGE plpgsql

@@ -80,7 +80,7 @@ BEGIN
 		FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
 		CONTINUE WHEN FOUND;
 		-- Locked by another step, or not there. A task may pass from one table to the other between these
-		-- looks: a second look finds a task that was requeued after the first.
+		-- reads: a second read finds a task that was requeued after the first.
 		FOR look IN 1..2 LOOP
 			RETURN QUERY
 			SELECT n, false, false, t.sort, t.turn, t.version, {schema}.state(t.line), t.flags, t.priority, t.lease, t.past,

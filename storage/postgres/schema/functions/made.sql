@@ -1,5 +1,5 @@
--- made ends the insert of tasks: where one of the ids is that of a task which has ended, it raises a
--- unique_violation. Where low and high are not empty all ids are between them, of one queue, and so close
+-- made ends the insert of tasks: if one of the ids belongs to a task that has ended, it raises a
+-- unique_violation. If low and high are not empty all ids are between them, of one queue, and so close
 -- that few others can be between them.
 CREATE FUNCTION {schema}.made(queues int4[], ids bytea[], low bytea, high bytea) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$

@@ -1,5 +1,5 @@
 -- open makes the lines with a name that tasks are to join (joined), if there are none. turns are the
--- turns of partitions, and look is the next moment to look for declined tasks that waited too long. A
+-- turns of partitions, and look is the next moment to search for declined tasks that waited too long. A
 -- partition that waits without tasks, because tasks of it run or its starts count, is put where it
 -- belongs with tasks.
 CREATE FUNCTION {schema}.open(

@@ -1,5 +1,5 @@
--- opened begins a large enqueue: it reserves its versions and gives the first. It gives 0 where one
--- of the ids is taken, where the clock was set back, and where some inserts name a due moment (timed)
+-- opened begins a large enqueue: it reserves its versions and returns the first. It returns 0 if one
+-- of the ids is taken, if the clock was set back, and if some inserts name a due moment (timed)
 -- and the clock is behind the mark.
 CREATE FUNCTION {schema}.opened(span int8, queues int4[], ids bytea[], timed bool, OUT base int8, OUT now int8)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$

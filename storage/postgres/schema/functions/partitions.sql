@@ -1,5 +1,5 @@
 -- partitions lists up to most partitions of a queue behind a key, or the one with the key p_key, unless
--- that is '': those that have tasks, waiting or running, that are paused or rest at the moment o_now, that
+-- that is '': the partitions that have tasks, waiting or running, that are paused or rest at the moment o_now, that
 -- have a limit of their own (o_own), or whose starts count. The limit of the queue is returned too. o_come is 0 during a wait of the
 -- clock (come). The planner takes the scan of all deltas, which have no index, for so expensive that it
 -- would compile the plan: jit is off.

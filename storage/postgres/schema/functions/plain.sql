@@ -1,7 +1,7 @@
--- plain locks up to most waiting tasks of a queue that every claim may take, in their order: first
--- those before low, unless that is null, and then those from since on. It gives the places of as many
--- as have room for their records (cs), the bytes of these records (used), how many tasks it saw
--- (seen), and the last place from since on, 0 for none (last).
+-- plain locks up to most waiting tasks of a queue that every claim may take, in their order: first the tasks
+-- before low, unless that is null, and then the tasks from since on. It returns the places of as many as have
+-- room for their records (cs), the bytes of these records (used), how many tasks it saw (seen), and the last
+-- place from since on, 0 for none (last).
 CREATE FUNCTION {schema}.plain(
 	q int4, low int8, since int8, most int4, room int8, needed bool,
 	OUT cs tid[], OUT used int8, OUT seen int4, OUT last int8

@@ -1,5 +1,6 @@
--- present presents calls to their lanes, and gives the letter of each (admit). Each call keeps its base: p_base
--- plus its offset (offs). Lanes are compared in a way that leaves the planner only one look for each.
+-- present presents calls to their lanes, and returns the letter of each (admit). Each call keeps its base:
+-- p_base plus its offset (offs). Lanes are compared in a way that leaves the planner only one lookup for
+-- each.
 CREATE FUNCTION {schema}.present(
 	lanes bytea[], opens int8[], seqs int8[], offs int8[], p_base int8, v "char", now int8
 ) RETURNS text LANGUAGE plpgsql AS $$

@@ -1,5 +1,5 @@
 -- promote moves up to most due tasks of each line of a queue to the tail of the waiting tasks, in the
--- order in which they were due, and gives how many it moved (promoted), and how many partitions these
+-- order in which they were due, and returns how many it moved (promoted), and how many partitions these
 -- tasks have, of which each may have got a turn from now on (turns).
 CREATE FUNCTION {schema}.promote(q int4, now int8, come int8, most int4, OUT promoted int4, OUT turns int4)
 LANGUAGE plpgsql AS $$

@@ -1,4 +1,4 @@
--- read gives one task with its row in sides.
+-- read returns one task with its row in sides.
 CREATE FUNCTION {schema}.read(p_name text, p_id bytea) RETURNS TABLE (
 	o_ended bool, o_sort int8, o_turn int8, o_version int8, o_state int2, o_flags int2, o_priority int2, o_lease bytea,
 	o_past bytea, o_record bytea, o_at int8,

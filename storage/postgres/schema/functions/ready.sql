@@ -1,13 +1,13 @@
 -- ready promotes due tasks of a queue, hides due cursors, ends pauses of partitions that are over, and
--- tells a claim what it has to know of the queue: its number, null where there is none; whether it is
--- paused (held; no pause ends in a wait, see come); whether it has a limit (limited); whether its tasks
--- without a partition rest (resting); whether tasks wait before the place low (early); whether some only
--- start at once (prompts), are suspects, were declined and are of the named kinds (declined), or have a
--- partition that is ready (keyed); whether somebody asked to cancel a running task (asked); the places of
--- the cursors that are handed out (ticks), and the bytes of those that it saw (ticked; see hide); whether
--- anything was changed; whether more due work can be had at once (more); whether nothing due is left
--- (clean); when something is due next; and how many turns after now it gave to partitions (turns). ring is
--- the turn before which no ready partition is, and first the turn of the first one (hint.go).
+-- returns the facts of the queue that a claim needs: its number, null if there is none; whether it is paused
+-- (held; no pause ends in a wait, see come); whether it has a limit (limited); whether its tasks without a
+-- partition rest (resting); whether tasks wait before the place low (early); whether some only start at once
+-- (prompts), are suspects, were declined and are of the named kinds (declined), or have a partition that is
+-- ready (keyed); whether the cancel of a running task was asked (asked); the places of the cursors that are
+-- handed out (ticks), and the bytes of the cursors that it saw (ticked; see hide); whether it changed
+-- anything; whether more due work can be had at once (more); whether nothing due is left (clean); when
+-- something is due next; and how many turns after now it assigned to partitions (turns). ring is the turn
+-- before which no ready partition is, and first the turn of the first one (hint.go).
 CREATE FUNCTION {schema}.ready(
 	p_name text, p_kinds text[], now int8, come int8, low int8, since int8, ring int8, most int4,
 	room int8, OUT number int4, OUT held bool,

@@ -1,5 +1,5 @@
 -- resume puts up to {maxrest} partitions of a queue whose moment has come where they belong then
--- (arrange), behind the turns that the claim has given already, and returns how many there were. It waits
+-- (arrange), behind the turns that the claim has assigned already, and returns how many there were. It waits
 -- for fold, which locks lines for a moment, and passes over lines that are locked for longer. After the
 -- clock was set back, it also ends the rests of up to {maxrest} partitions that rest because of their
 -- rate for longer than a start now would let them: their starts count as made now.
@@ -37,7 +37,7 @@ BEGIN
 				AND k.sort < 9223372036854775807 AND k.paused = 0 AND k.rest = 0
 				AND (k.own = '' OR k.sort > now + 1 + {schema}.share(q, k.own, 3) * 65 / 64)
 			ORDER BY k.sort, k.turn LIMIT {maxrest} FOR NO KEY UPDATE SKIP LOCKED)
-			|| ARRAY( -- those whose own limit has a shorter Per than that of all
+			|| ARRAY( -- the partitions whose own limit has a shorter Per than that of all
 			SELECT k.line FROM {schema}.lines k
 			WHERE k.queue + 0 = q AND k.state = {state.keyed} AND k.own <> '' AND k.sort > now + 1
 				AND k.sort <= now + per + per / 64 + 1 AND k.paused = 0 AND k.rest = 0

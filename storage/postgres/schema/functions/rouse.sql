@@ -1,5 +1,5 @@
--- rouse wakes up to n processes that wait for work of a queue, those first that were marked last, and removes
--- their marks. It gives how many it woke. Each process listens to a channel of its own.
+-- rouse wakes up to n processes that wait for work of a queue, the last marked first, and removes their
+-- marks. It returns how many it woke. Each process listens to a channel of its own.
 CREATE FUNCTION {schema}.rouse(q int4, n int4, now int8, sender text) RETURNS int4 LANGUAGE plpgsql AS $$
 DECLARE
 	woken int4;

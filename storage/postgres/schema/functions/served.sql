@@ -1,6 +1,6 @@
--- served writes what a claim has done with partitions: it moves ready ones to the places that the claim
--- has given them, where sorts has a sort, with what is left of their turns (lefts), and replaces the starts
--- that count, where starts has any. It makes the row of a partition whose declined tasks alone were taken.
+-- served writes what a claim has done with partitions: it moves ready ones to their new places, if sorts has
+-- a sort, with the rests of their turns (lefts), and replaces the starts that count, if starts has any. It
+-- makes the row of a partition whose declined tasks alone were taken.
 CREATE FUNCTION {schema}.served(
 	queues int4[], subs text[], sorts int8[], turns int8[], lefts int4[], p_starts bytea[]
 ) RETURNS void LANGUAGE plpgsql

@@ -1,4 +1,4 @@
--- side writes the rows of tasks in sides. masks say which columns: 1 attempts, 2 stack, 4 result, 8
+-- side writes the rows of tasks in sides. masks are the columns: 1 attempts, 2 stack, 4 result, 8
 -- progress, 16 checkpoint.
 CREATE FUNCTION {schema}.side(
 	queues int4[], ids bytea[], masks int2[], histories bytea[], stacks bytea[], results bytea[],

@@ -1,5 +1,5 @@
--- soonest gives when something in a queue is due next after a moment, or null. Cursors count however
--- long they have been due.
+-- soonest returns the moment at which a task or cursor of a queue is due next after a moment, or null.
+-- Cursors count however long they have been due.
 CREATE FUNCTION {schema}.soonest(q int4, since int8) RETURNS int8 LANGUAGE plpgsql AS $$
 BEGIN
 	RETURN least(

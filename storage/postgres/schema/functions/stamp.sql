@@ -1,6 +1,6 @@
--- stamp reserves n versions from the mark on and gives the first: now, by the clock, unless the mark
--- is further ahead. The mark stands a little ahead of the versions given out, so that few steps have
--- to move it. Where the clock is behind it by more than that, the clock was set back. Then nextval
+-- stamp reserves n versions from the mark on and returns the first: now, by the clock, unless the mark
+-- is further ahead. The mark stands a little ahead of the versions handed out, so that few steps have
+-- to move it. If the clock is behind it by more than that, the clock was set back. Then nextval
 -- moves the mark on one by one: of two steps that set it, one could move it back.
 CREATE FUNCTION {schema}.stamp(now int8, n int8) RETURNS int8 LANGUAGE plpgsql AS $$
 DECLARE

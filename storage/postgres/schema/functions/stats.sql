@@ -1,9 +1,9 @@
 -- stats returns the sizes and totals of queues, their limits as they are written, the first kinds of
 -- their declined tasks with the number of tasks of each, and the age of the oldest waiting task. o_come
--- is 0 during a wait of the clock (come). For that it looks, in each line of waiting tasks whose counter
--- is not 0, at the first task behind the middle of each band: its place says when it came (Band in
--- storage/internal/engine). Of partitions it looks at the first (since). The planner takes many queues
--- for so expensive that it would compile the plan: jit is off.
+-- is 0 during a wait of the clock (come). For that it reads, in each line of waiting tasks whose counter is
+-- not 0, the first task behind the middle of each band: its place shows when it came (Band in
+-- storage/internal/engine). Of partitions it reads the first (since). The planner takes many queues for so
+-- expensive that it would compile the plan: jit is off.
 CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 	o_name text, o_paused bool, o_until int8, o_values int8[], o_kinds text[],
 	o_tasks int8[], o_oldest int8, o_now int8, o_come int8, o_operator text, o_declared text, o_starts bytea,

@@ -1,7 +1,7 @@
 -- trim deletes up to most expired records of each state of a queue, and with them its oldest dead
 -- tasks beyond dead_max (below 0: none), which it counts as evicted. One snapshot both counts and chooses
--- these, so that two transactions which trim at the same time choose the same ones, and it passes over those
--- that another transaction has locked. It gives how many tasks it deleted. It also deletes expired unique
+-- these, so that two transactions which trim at the same time choose the same ones, and it passes over tasks
+-- that another transaction has locked. It returns how many tasks it deleted. It also deletes expired unique
 -- keys. It reads the deltas, which have no index; the planner takes that for so expensive that it would
 -- compile the plan: jit is off.
 CREATE FUNCTION {schema}.trim(q int4, now int8, most int4, dead_max int8) RETURNS int4 LANGUAGE plpgsql

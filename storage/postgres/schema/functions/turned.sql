@@ -5,13 +5,13 @@
 -- take that serves them in turn. Of the tasks that every claim takes, which have none of the flags 12, it
 -- returns as many even if others stand before them. It reads no more than {maxturns} partitions and one,
 -- and in each passes over 1,000 tasks at most. It passes over partitions with as many running tasks as
--- their limit admits, and, if the claim starts no task at once and so bars the flag 4, over those with a
+-- their limit admits, and, if the claim starts no task at once and so bars the flag 4, over partitions with a
 -- limit of their own. o_left is how many tasks are left of the turn of a partition, 0 if none goes on,
 -- o_running counts its running tasks, o_starts are its starts, with its first task, and o_own is its own
 -- limit.
 --
--- A row without an id says that partitions are held back by their concurrency, if o_kind is ''. Else it
--- names a partition that was passed over, after a look at {maxturns} that left out others.
+-- A row without an id and with o_kind '' stands for partitions that are held back by their concurrency. With
+-- another o_kind it names a partition that was passed over, after a read of {maxturns} that left out others.
 CREATE FUNCTION {schema}.turned(q int4, ring int8, most int4, barred int2, free bool) RETURNS TABLE (
 	o_foreign bool, o_state int2, o_kind text, o_id bytea, o_version int8, o_sort int8, o_flags int2, o_size int4,
 	o_last bool, o_turn int8, o_left int4, o_partition text, o_running int8, o_starts bytea, o_own text
@@ -22,7 +22,7 @@ DECLARE
 	numbers int8[];
 	weights int8[];
 	running int8[];
-	final int8; -- the last turn at which this looks
+	final int8; -- the last turn that this reads
 	held bool;
 	others bool;
 	subs text[];

@@ -1,4 +1,4 @@
--- unseen fails to serialize where an id was taken after this transaction's snapshot. No query shows
+-- unseen fails to serialize if an id was taken after this transaction's snapshot. No query shows
 -- that, but an insert that conflicts does: the function inserts each id into each table, and deletes
 -- it again.
 CREATE FUNCTION {schema}.unseen(queues int4[], ids bytea[]) RETURNS void LANGUAGE plpgsql

@@ -1,5 +1,5 @@
--- vacate deletes those of some partitions of which nothing is left, and puts those without waiting tasks
--- out of the way of claims (arrange).
+-- vacate deletes the partitions of which nothing is left, and puts partitions without waiting tasks out of
+-- the way of claims (arrange).
 CREATE FUNCTION {schema}.vacate(queues int4[], subs text[]) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '50ms' AS $$
 DECLARE

@@ -3,7 +3,7 @@
 -- A migration after this one only adds to the tables, because clients of the version before go on
 -- with their own functions beside it (version.go). Further properties of a task stand in its record
 -- (record.go), which those clients write back as they found it. A column that they do not know is
--- lost where they move the task to another table or queue.
+-- lost if they move the task to another table or queue.
 --
 -- Times are microseconds since the Unix epoch. Moments are those of the server's clock. Versions, and
 -- the places of waiting tasks, come from the mark, which only grows.
@@ -32,7 +32,7 @@ CREATE SEQUENCE {schema}.mark;
 CREATE SEQUENCE {schema}.jumped;
 
 -- The clock of the last steps, to a minute, while the mark comes from a clock that was ahead and is
--- right again; 1 where the mark tells it. See come().
+-- right again; 1 if the mark has it. See come().
 CREATE SEQUENCE {schema}.clock;
 
 -- One row per queue: its number, its settings, its folded counters. A hidden row stands for no queue:
@@ -52,8 +52,8 @@ CREATE TABLE {schema}.queues (
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0.2);
 
 -- The limits of queues, and the turns of queues with partitions, apart from the rows of queues, which fold
--- writes. Whoever may start tasks of such a queue locks its row first. operator and declared: '' for none.
--- starts: those that count for the rate. The engine writes all three (Limit.Texts in
+-- writes. A step that may start tasks of such a queue locks its row first. operator and declared: '' for
+-- none. starts: the starts that count for the rate. The engine writes all three (Limit.Texts in
 -- storage/internal/engine). turn: that of the tasks without a partition, among those of the partitions.
 CREATE TABLE {schema}.limits (
 	queue    int4  PRIMARY KEY,
@@ -79,13 +79,13 @@ CREATE TABLE {schema}.deltas (
 );
 
 -- The lines with a name, in which some tasks of a queue and a state stand apart: declined tasks in the
--- line of their kind, and waiting tasks with a partition in the line of that. The row of a kind may
--- outlive the tasks of its line by a day. That of a partition goes with the last task, unless the
--- partition is paused or rests, has a limit of its own, or tasks of it run or starts of it count.
--- The number of a line is below 0, and is never given again.
+-- line of their kind, and waiting tasks with a partition in the line of their partition. The row of a kind
+-- may outlive the tasks of its line by a day. The row of a partition goes with the last task, unless the
+-- partition is paused or rests, has a limit of its own, or tasks of it run or starts of it count. The number
+-- of a line is below 0, and is never used again.
 --
 -- sort and turn are the place of a partition in the ring of its queue. Ready partitions have the sort 0,
--- and stand by their turns. The sort of any other is the moment from which it may be ready, or the
+-- and stand by their turns. The sort of any other partition is the moment from which it may be ready, or the
 -- highest number: see arrange().
 --
 -- The partition with the name '' stands for the tasks without a partition while they rest. It never has
@@ -97,9 +97,9 @@ CREATE TABLE {schema}.lines (
 	sub   text COLLATE "C" NOT NULL, -- the name: a kind or the key of a partition
 	line  int8 NOT NULL,
 	-- When a claim last named the kind, or the line began. Of a partition that waits without tasks for a
-	-- moment: that moment, before which the sweep need not look at it.
+	-- moment: that moment, before which the sweep need not read it.
 	named int8 NOT NULL,
-	look  int8 NOT NULL, -- when to look for declined tasks that waited too long
+	look  int8 NOT NULL, -- when to search for declined tasks that waited too long
 	sort  int8 NOT NULL DEFAULT 0,
 	turn  int8 NOT NULL DEFAULT 0,
 	tasks int8 NOT NULL DEFAULT 0, -- without the deltas
@@ -109,7 +109,7 @@ CREATE TABLE {schema}.lines (
 	-- that a throttled task began; 0 for none.
 	paused int8 NOT NULL DEFAULT 0,
 	rest   int8 NOT NULL DEFAULT 0,
-	starts bytea NOT NULL DEFAULT '', -- those that count for the rate of a partition, as in limits
+	starts bytea NOT NULL DEFAULT '', -- the starts that count for the rate of a partition, as in limits
 	own    text NOT NULL DEFAULT '', -- the limit of this partition alone, as in limits; '' for none
 	PRIMARY KEY (queue, state, sub)
 ) WITH (
@@ -141,10 +141,10 @@ CREATE INDEX lines_astray ON {schema}.lines (line)
 --        is pending. All other flags belong to newer versions: a client passes over a task with a flag
 --        that it does not know
 -- lease: token and runner while it is pending, else empty
--- past:  when it was created, what it went through and why. Empty until its first claim or
+-- past:  when it was created, its outcomes and their reasons. Empty until its first claim or
 --        change: it was created at its version then, and has gone through nothing
 -- record: kind, encoding, limits, headers and payload (record.go)
--- partition: the key of its partition, which the record has too, '' for none. Where the task waits, its
+-- partition: the key of its partition, which the record has too, '' for none. If the task waits, its
 --        line has that name: so promotions need no record
 CREATE TABLE {schema}.tasks (
 	sort     int8  NOT NULL,

@@ -1,4 +1,4 @@
--- jobcreated gives when a task was created: the beginning of its past, or its version where the past
+-- jobcreated returns when a task was created: the beginning of its past, or its version if the past
 -- is empty.
 CREATE FUNCTION {schema}.jobcreated(past bytea, version int8) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$

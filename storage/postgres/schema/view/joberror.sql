@@ -1,4 +1,4 @@
--- joberror gives the last error of a task's history (JSON), null where there is none. Bytes that are
+-- joberror returns the last error of a task's history (JSON), null if there is none. Bytes that are
 -- not JSON raise one of many errors, none of which may reach the reader.
 CREATE FUNCTION {schema}.joberror(attempts bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN

@@ -1,4 +1,4 @@
--- jobid gives the id of a task: 16 bytes stand for a made id, shown as 26 digits of base 32, and any
+-- jobid returns the id of a task: 16 bytes stand for a made id, shown as 26 digits of base 32, and any
 -- other id is kept as its text (names.go).
 CREATE FUNCTION {schema}.jobid(id bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE

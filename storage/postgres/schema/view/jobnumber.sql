@@ -1,5 +1,5 @@
--- jobnumber reads a number of seven bits a byte, the lowest bits first, and gives where the next
--- value begins. Both are null where there is no number.
+-- jobnumber reads a number of seven bits a byte, the lowest bits first, and returns the place of the next
+-- value. Both are null if there is no number.
 CREATE FUNCTION {schema}.jobnumber(b bytea, at int4, OUT value int8, OUT next int4)
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE

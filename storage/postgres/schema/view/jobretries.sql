@@ -1,4 +1,4 @@
--- jobretries gives how often a task failed and was retried: the number behind the creation in its
+-- jobretries returns how often a task failed and was retried: the number behind the creation in its
 -- past.
 CREATE FUNCTION {schema}.jobretries(past bytea) RETURNS int8 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
