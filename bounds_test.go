@@ -95,7 +95,7 @@ func TestQueueConcurrencyChangesWhileRunning(t *testing.T) {
 			b.enqueue(fmt.Sprint(i))
 		}
 		running(20)
-		set(5) // what runs goes on
+		set(5) // running jobs go on
 		running(20)
 		b.after(time.Minute)
 		running(5)

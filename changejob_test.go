@@ -24,7 +24,8 @@ func (jsonOrder) Options() midge.Options   { return midge.Options{Encoding: midg
 func (packedOrder) Kind() string           { return "order" }
 func (packedOrder) Options() midge.Options { return midge.Options{Encoding: midge.MessagePack} }
 
-// orders runs jobs with a step and a checkpoint, which fail until their number is 2. It collects what they do and read.
+// orders runs jobs with a step and a checkpoint, which fail until their number is 2. It collects their steps
+// and the values that they read.
 type orders struct{ seen []string }
 
 func (o *orders) run(ctx context.Context, number int) error {
@@ -184,7 +185,7 @@ func TestAChangeOfParametersIsReadable(t *testing.T) {
 	})
 }
 
-// tenancy is a job whose method BeforeEnqueue fills in a field and refuses what must not be enqueued.
+// tenancy is a job whose method BeforeEnqueue fills in a field and refuses jobs that must not be enqueued.
 type tenancy struct {
 	Amount int
 	Tenant string

@@ -19,7 +19,7 @@ import (
 // untouched is a storage that must not be called: each call would use a nil pointer.
 type untouched struct{ storage.Storage }
 
-type secretive struct{ hidden int } //nolint:unused // what is tested is that it is not stored
+type secretive struct{ hidden int } //nolint:unused // the test is that it is not stored
 
 type unencodable struct{ Do func() }
 
@@ -154,8 +154,7 @@ func TestEnqueueUnderALivingID(t *testing.T) {
 	}
 }
 
-// A repeat after success must not fail, and an enqueue that will never run must not look like a
-// success.
+// A repeat after success must not fail, and an enqueue that will never run must not seem to be a success.
 func TestEnqueueUnderAnEndedID(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.run(midge.RunnerConfig{}, func(_ context.Context, w work) error {

@@ -20,7 +20,7 @@ type pretendTx struct {
 	store storage.Storage
 	txs   []storage.Tx
 
-	err     error // what Apply returns; nil for success
+	err     error // the result of Apply; nil for success
 	refused *storage.DependencyError
 }
 
@@ -83,7 +83,7 @@ func TestCompleteWithCommits(t *testing.T) {
 	}
 }
 
-// TestCompleteWithoutCommit checks that this is a failure, with the job's own error where it has
+// TestCompleteWithoutCommit checks that this is a failure, with the job's own error if it has
 // one.
 func TestCompleteWithoutCommit(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -130,8 +130,8 @@ func TestCompleteWithAgain(t *testing.T) {
 	})
 }
 
-// TestCompleteWithTwice completes twice in one transaction. The second call is refused, with an
-// error that says that the job itself may have completed the task.
+// TestCompleteWithTwice completes twice in one transaction. The second call is refused, with the error that
+// the job itself may have completed the task.
 func TestCompleteWithTwice(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
@@ -337,7 +337,7 @@ func TestCompleteWithLeftOpen(t *testing.T) {
 }
 
 // TestCompleteWithBehindItsLease has a task that is gone after its lease. Another run may have
-// completed it, where the transaction was rolled back.
+// completed it, if the transaction was rolled back.
 func TestCompleteWithBehindItsLease(t *testing.T) {
 	bubble(t, func(b *bench) {
 		logger, lines := logged()

@@ -155,7 +155,7 @@ func (rolledBack) Apply(_ context.Context, _ storage.Call, txs ...storage.Tx) ([
 	return make([]storage.Applied, len(txs)), nil
 }
 
-// breaking is a job whose own methods fail where its name is theirs.
+// breaking is a job whose own methods fail if its name is theirs.
 type breaking struct{ Name string }
 
 type failKey struct{}
@@ -187,7 +187,7 @@ func (f breaking) middleware(when string) midge.Middleware {
 	}
 }
 
-// named fails where the running job is called name.
+// named fails if the running job is called name.
 func (breaking) named(ctx context.Context, name string) {
 	info, _ := midge.Current(ctx)
 	if job, ok := info.Job.(*breaking); ok {

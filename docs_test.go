@@ -32,7 +32,7 @@ func TestDocsProgramsAreExamples(t *testing.T) {
 	}
 }
 
-// checkShown looks for each line of a program in a file, ignoring indentation.
+// checkShown searches for each line of a program in a file, ignoring indentation.
 func checkShown(t *testing.T, page, file, program string) {
 	t.Helper()
 	source, err := os.ReadFile(file)

@@ -19,7 +19,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// heard records what a hook receives.
+// heard records the values that a hook receives.
 type heard struct {
 	mu   sync.Mutex
 	ends []midge.Ended
@@ -155,7 +155,7 @@ func TestEachEndOfAJobIsTold(t *testing.T) {
 	}
 }
 
-// checkTold checks what was reported of a task besides its outcome, and its history.
+// checkTold checks the values that were reported of a task besides its outcome, and its history.
 func (b *bench) checkTold(name string, got midge.Ended, task midge.Task, want midge.Ended) {
 	b.Helper()
 	if got.Runner != b.runner.ID() || got.Task.Kind != "work" || got.Task.Version <= task.Version {
@@ -172,7 +172,7 @@ func (b *bench) checkTold(name string, got midge.Ended, task midge.Task, want mi
 	}
 }
 
-// history returns the outcomes in the history of a task, none where the task is gone.
+// history returns the outcomes in the history of a task, none if the task is gone.
 func (b *bench) history(ref storage.Ref) (outcomes []string) {
 	b.Helper()
 	task, err := b.store.Task(b.Context(), ref)
@@ -278,7 +278,7 @@ func (b *bench) crash() {
 	b.after(1100 * time.Millisecond)
 }
 
-// recover recovers what crashed, which a runner that starts does only after some seconds.
+// recover recovers the crashed tasks, which a runner that starts does only after some seconds.
 func (b *bench) recover() {
 	b.Helper()
 	_, err := b.store.Claim(b.Context(), storage.ClaimRequest{

@@ -366,7 +366,7 @@ func ExampleDecodeResult() {
 	// Output: completed 300 resized
 }
 
-// A middleware gives each task a header, and refuses the tasks of one tenant.
+// A middleware adds a header to each task, and refuses the tasks of one tenant.
 func ExampleEnqueueMiddleware() {
 	tag := func(next func(context.Context, []*storage.Insert) error) func(context.Context, []*storage.Insert) error {
 		return func(ctx context.Context, inserts []*storage.Insert) error {

@@ -15,8 +15,8 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// OnEnd hears of each attempt once the storage has acknowledged its end: the place for metrics, and
-// for an alert where a task is dead.
+// OnEnd is called for each attempt once the storage has acknowledged its end: the place for metrics, and
+// for an alert if a task is dead.
 func ExampleEnded() {
 	store, err := memory.Open(memory.Config{})
 	must(err)
@@ -77,7 +77,7 @@ func (e Export) Run(context.Context) error {
 	return nil
 }
 
-// AfterRun learns what the attempt came to.
+// AfterRun receives the outcome of the attempt.
 func (e Export) AfterRun(_ context.Context, err error) {
 	fmt.Println(midge.OutcomeOf(err), err)
 }
@@ -177,7 +177,7 @@ func ExampleRunnerConfig_slog() {
 	ctx, stop := start(runner)
 	task, err := client.Enqueue(ctx, Resize{Path: "cat.txt"}, midge.ID("cat"))
 	must(err)
-	_ = client.Await(ctx, task.Ref, nil) // it says that the task is dead
+	_ = client.Await(ctx, task.Ref, nil) // its error is that the task is dead
 	stop()
 	// Output: level=ERROR msg="is dead, discarded: no picture" kind=resize queue=default attempt=1 outcome=discarded
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// set makes what each example needs: a runner and a client on the memory storage.
+// set makes the parts that each example needs: a runner and a client on the memory storage.
 func set() (*midge.Runner, *midge.Client) {
 	store, err := memory.Open(memory.Config{})
 	must(err)
@@ -187,8 +187,8 @@ func ExampleFollowUp() {
 	// invoice for order 7
 }
 
-// With the storage on PostgreSQL, a job can complete its task in its own transaction, so that what
-// it writes there happens exactly once. In this example the memory storage stands in for both.
+// With the storage on PostgreSQL, a job can complete its task in its own transaction, so that its writes
+// there happen exactly once. In this example the memory storage stands in for both.
 func ExampleCompleteWith() {
 	store, err := memory.Open(memory.Config{})
 	must(err)
@@ -230,7 +230,7 @@ func ExampleSetResult() {
 	// Output: 300 × 225
 }
 
-// What a job does in other systems should be idempotent: a key that is the same for each run of the
+// The calls of a job to other systems should be idempotent: a key that is the same for each run of the
 // task lets the other system recognize a repeat.
 func ExampleCurrent() {
 	runner, client := set()
@@ -252,7 +252,7 @@ func ExampleCurrent() {
 	// Output: charges: 1
 }
 
-// Progress is stored at once, as JSON, for those who look at the task.
+// Progress is stored at once, as JSON, for the people who inspect the task.
 func ExampleProgress() {
 	runner, client := set()
 	told, seen := make(chan bool), make(chan bool)
@@ -333,7 +333,7 @@ func ExampleDecodeCheckpoint() {
 	// dead 3
 }
 
-// Middleware wraps every attempt: it may add to the context, look at the error, or change it.
+// Middleware wraps every attempt: it may add to the context, read the error, or change it.
 func ExampleMiddleware() {
 	store, err := memory.Open(memory.Config{})
 	must(err)
@@ -367,7 +367,7 @@ func ExamplePanicError() {
 		return func(ctx context.Context) error {
 			err := next(ctx)
 			if panicked, ok := errors.AsType[*midge.PanicError](err); ok {
-				panics <- panicked.Value // panicked.Stack says where
+				panics <- panicked.Value // panicked.Stack has the place
 			}
 			return err
 		}
@@ -423,7 +423,7 @@ func ExampleRunner_Periodic() {
 	// nightly: cron 0 3 * * 1-5 "Europe/Paris"
 }
 
-// The end of its context tells a job to stop, and the cause of that end tells why.
+// The end of its context asks a job to stop, and the cause of that end is the reason.
 func ExampleClient_Cancel() {
 	runner, client := set()
 	begun := make(chan bool)

@@ -56,8 +56,8 @@ func Example() {
 	// Output: welcome, ann
 }
 
-// A job enqueues what comes next and says what it came to, in the same step as its
-// completion. The README shows this.
+// A job enqueues its follow-up and stores its result, in the same step as its completion. The README shows
+// this.
 func Example_followUp() {
 	runner, client := set()
 	err := midge.Handle(runner, func(ctx context.Context, job Order) error {

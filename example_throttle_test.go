@@ -60,8 +60,8 @@ func ExamplePartitionLimit() {
 	// partition rate spent 2 in 1h0m0s
 }
 
-// A service has refused the call of an account, and says when it may be called again. The task waits for that,
-// uncharged, and so do the other tasks of the account.
+// A service has refused the call of an account, and names the time from which it may be called again. The
+// task waits for that, uncharged, and so do the other tasks of the account.
 func ExampleThrottle() {
 	store, err := memory.Open(memory.Config{})
 	must(err)
@@ -75,7 +75,7 @@ func ExampleThrottle() {
 		if s.Account == "acme" && busy {
 			busy = false
 			fmt.Println("refused:", s)
-			return midge.Throttle(300 * time.Millisecond) // as its header Retry-After says
+			return midge.Throttle(300 * time.Millisecond) // as in its header Retry-After
 		}
 		ended <- s
 		return nil

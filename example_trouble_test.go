@@ -13,7 +13,7 @@ import (
 // Bill is a job that nobody knows here.
 type Bill struct{ Customer string }
 
-// Why tells from any process why a task does not run.
+// Why returns in any process the reason why a task does not run.
 func ExampleClient_Why() {
 	runner, client := set()
 	must(midge.Handle(runner, func(context.Context, Resize) error { return nil }))
@@ -52,7 +52,7 @@ func ExampleClient_Why() {
 	// midge: why default/gone: there is no such task: it never was, or has ended and is not kept, see KeepFor and UntilRead
 }
 
-// explain says in a sentence why a task does not run.
+// explain returns a sentence with the reason why a task does not run.
 func explain(ctx context.Context, client *midge.Client, ref midge.Ref) (string, error) {
 	verdict, err := client.Why(ctx, ref)
 	if errors.Is(err, midge.ErrNotFound) {

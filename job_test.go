@@ -39,9 +39,9 @@ func FuzzSnakeCase(f *testing.F) {
 type (
 	plain          struct{ Name string }
 	empty          struct{}
-	hidden         struct{ name string } //nolint:unused // what is tested is that it is not stored
+	hidden         struct{ name string } //nolint:unused // the test is that it is not stored
 	generic[T any] struct{ Value T }
-	größe          struct{ A int } //nolint:asciicheck // another alphabet is what is tested
+	größe          struct{ A int } //nolint:asciicheck // another alphabet is under test
 	named          struct{ Name string }
 	badKind        struct{ A int }
 	panics         struct{ A int }
@@ -119,7 +119,7 @@ func (overlong) Options() Options { return Options{Queue: strings.Repeat("q", 12
 
 func (o optional) Options() Options { return optionsUnderTest }
 
-// optionsUnderTest is what optional declares; one test sets it.
+// optionsUnderTest are the options that optional declares; one test sets it.
 var optionsUnderTest Options
 
 func TestOptionsAreChecked(t *testing.T) {
@@ -186,7 +186,7 @@ func TestRegisterRefuses(t *testing.T) {
 // stranger is a storage that must not be called: each call would use a nil pointer.
 type stranger struct{ storage.Storage }
 
-// TestRunRefusesMoreKindsThanAClaimNames checks the error, which tells how many kinds there are.
+// TestRunRefusesMoreKindsThanAClaimNames checks the error, which names the number of kinds.
 func TestRunRefusesMoreKindsThanAClaimNames(t *testing.T) {
 	r, err := NewRunner(stranger{}, RunnerConfig{})
 	if err != nil {

@@ -116,7 +116,7 @@ func TestASignalDuringTheStartIsNoFailure(t *testing.T) {
 	}
 }
 
-// TestARefusedStartIsAFailure checks this where the context of Run has ended, too.
+// TestARefusedStartIsAFailure checks this if the context of Run has ended, too.
 func TestARefusedStartIsAFailure(t *testing.T) {
 	bubble(t, func(b *bench) {
 		h := &heldStart{Storage: b.store, describe: true, refusal: errors.New("no such schema")}

@@ -171,7 +171,7 @@ func TestALimitChangesWhileRunning(t *testing.T) {
 		running(8)
 		must(q.SetLimit(b.Context(), midge.Limit{}))
 		running(20)
-		must(q.SetLimit(b.Context(), midge.Limit{Concurrency: 2})) // what runs goes on
+		must(q.SetLimit(b.Context(), midge.Limit{Concurrency: 2})) // running jobs go on
 		running(20)
 		b.after(time.Minute)
 		running(2)

@@ -159,7 +159,7 @@ func TestQueuesWithAndWithoutALimitBothGoOn(t *testing.T) {
 }
 
 // TestLimitsInRandomSequences changes the limit, the pause and the slots of a runner at random. Once a change
-// has settled, no more jobs run than the limit says, and free slots are in use. Each task runs once.
+// has settled, no more jobs run than the limit admits, and free slots are in use. Each task runs once.
 func TestLimitsInRandomSequences(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

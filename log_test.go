@@ -67,7 +67,7 @@ func TestAnErrorOfManyLinesIsOneLineOfTheLog(t *testing.T) {
 	}
 }
 
-// The last line about a task says how its retries ended.
+// The last line about a task reports how its retries ended.
 func TestADeadTaskSaysHowItsRetriesEnded(t *testing.T) {
 	for retries, want := range map[int]string{
 		midge.None: "work default/failing is dead, it has no retries: no paper",
@@ -387,7 +387,7 @@ func tenSeconds(ctx context.Context, _ work) error {
 	}
 }
 
-// The fields of a line tell programs what its sentence tells people.
+// The fields of a line have for programs the facts that its sentence has for people.
 func TestALineCarriesFields(t *testing.T) {
 	bubble(t, func(b *bench) {
 		core, logs := observer.New(zapcore.DebugLevel)

@@ -120,8 +120,8 @@ func TestAMoveKeepsTheIdempotencyKey(t *testing.T) {
 	}
 }
 
-// TestANewMomentReplacesTheOld gives tasks other moments, alone and in bulk. Their jobs see the new moment, or none
-// if the new one is a delay or now.
+// TestANewMomentReplacesTheOld sets other moments of tasks, alone and in bulk. Their jobs see the new moment,
+// or none if the new one is a delay or now.
 func TestANewMomentReplacesTheOld(t *testing.T) {
 	full := midge.Header("a", strings.Repeat("x", storage.MaxHeaderBytes-1))
 	for name, change := range map[string]func(m *moving, at time.Time) error{
@@ -196,7 +196,7 @@ func TestARunNowReplacesTheMoment(t *testing.T) {
 	}
 }
 
-// next returns what the next job sees that runs within two minutes.
+// next returns the RunInfo of the next job that runs within two minutes.
 func (b *bench) next() (run midge.RunInfo) {
 	b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error { run, _ = midge.Current(ctx); return nil })
 	b.after(2 * time.Minute)

@@ -14,7 +14,7 @@ var internal = []string{
 	"Insert.", "Change.", "Cursor.", "Settings.", "TasksQuery.", "Limits.", "cursor.x", "/cursor.", "transaction", "876000h",
 }
 
-// wantsWord checks that an error names what the caller wrote.
+// wantsWord checks that an error names the caller's own text.
 func wantsWord(t *testing.T, err error, what, text string) {
 	t.Helper()
 	var invalid *InvalidError
@@ -244,7 +244,7 @@ func wantsPrefix(t *testing.T, err error, prefix string) {
 	}
 }
 
-// Whatever somebody gives, the error is a line that people can read.
+// For any value of a caller, the error is a line that people can read.
 func TestErrorsOfLongTextsAreShort(t *testing.T) {
 	c, err := NewClient(stranger{}, ClientConfig{})
 	if err != nil {

@@ -262,7 +262,7 @@ func TestTheLimitOfAnOperatorBoundsPartitions(t *testing.T) {
 	})
 }
 
-// TestAPartitionHasALimitOfItsOwn: it holds in place of that of all partitions at once, and Why tells it.
+// TestAPartitionHasALimitOfItsOwn: it holds in place of that of all partitions at once, and Why reports it.
 func TestAPartitionHasALimitOfItsOwn(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := newTenants()

@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// distant is a storage behind a network: each call takes five milliseconds, also where its context has
+// distant is a storage behind a network: each call takes five milliseconds, also if its context has
 // ended.
 type distant struct{ storage.Storage }
 

@@ -154,7 +154,7 @@ func TestANewDeclarationDropsNoTick(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.declare(midge.Every(time.Hour), time.Second)
 		b.after(3 * time.Hour)
-		run := storage.JumpWait + time.Second // after hours without a look, the clock is believed only then
+		run := storage.JumpWait + time.Second // after hours without a call, the clock is believed only then
 		if n := b.declare(midge.Every(time.Hour), run, midge.Priority(1)); n != 1 {
 			t.Errorf("%d runs for the ticks missed, want 1", n)
 		}
@@ -202,7 +202,7 @@ func TestADamagedDeclarationStopsNothingElse(t *testing.T) {
 	})
 }
 
-// A job that reports on the day before its tick must not report on the year 0 where somebody runs
+// A job that reports on the day before its tick must not report on the year 0 if somebody runs
 // its schedule by hand.
 func TestATaskRunByHandHasTheMomentOfItsRun(t *testing.T) {
 	bubble(t, func(b *bench) {

@@ -51,7 +51,7 @@ func TestAnErrorSaysEachThingOnce(t *testing.T) {
 	})
 }
 
-// badly is a job whose type declares what the test sets.
+// badly is a job whose type declares the values that the test sets.
 type badly struct{ X int }
 
 var badlyDeclared midge.Options

@@ -190,7 +190,7 @@ func (m *slotsModel) idle() string {
 }
 
 // settle waits until no slot is idle beside tasks that it could run. A single runner wakes itself up at once;
-// of two, each may have to find what the other one leaves.
+// of two, each may have to find tasks that the other one leaves.
 func (m *slotsModel) settle() {
 	m.Helper()
 	begun, idle, patience := time.Now(), "", 10*time.Millisecond
@@ -210,7 +210,7 @@ func (m *slotsModel) settle() {
 	m.Fatalf("after %s %s", patience, idle)
 }
 
-// step makes a random step, and checks what may run and how much was claimed.
+// step makes a random step, and checks which tasks may run and how much was claimed.
 func (m *slotsModel) step() {
 	m.Helper()
 	for range 1 + m.rng.IntN(3) {

@@ -67,7 +67,7 @@ type slotsRunner struct {
 	stopping    bool
 }
 
-// slotsGate is a gate with the answers that it gave.
+// slotsGate is a gate with its answers so far.
 type slotsGate struct {
 	m               *slotsModel
 	mode            string // "open", "closed", "panic" or "block"

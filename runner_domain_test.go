@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// sliced is a storage like a Cluster: queues share an atomic step where their names begin with the
+// sliced is a storage like a Cluster: queues share an atomic step if their names begin with the
 // same letter. A slice can be silent: then no call on it is answered before its context ends. The
 // storage reports calls that name queues of several slices, because one silent slice would block
 // them.

@@ -247,8 +247,8 @@ func TestStopCutsTheGraceShort(t *testing.T) {
 	})
 }
 
-// TestAJobThatOutlivesTheDrainGetsItsCause calls what a job may call, once the runner has given its task back while
-// the job runs on, and once the job has returned.
+// TestAJobThatOutlivesTheDrainGetsItsCause calls the functions that a job may call, once the runner has
+// handed its task back while the job runs on, and once the job has returned.
 func TestAJobThatOutlivesTheDrainGetsItsCause(t *testing.T) {
 	calls := map[string]func(ctx context.Context) error{
 		"Step": func(ctx context.Context) error {

@@ -75,8 +75,8 @@ func fillUnderARunner(t *testing.T, refuses bool) {
 	}
 }
 
-// fullDisk is a storage that refuses what has to be written while full is set. A claim that finds nothing to do
-// writes nothing.
+// fullDisk is a storage that refuses calls that have to write while full is set. A claim that finds nothing
+// to do writes nothing.
 type fullDisk struct {
 	storage.Storage
 
@@ -142,8 +142,8 @@ func TestAFullStorageChargesNoCrash(t *testing.T) {
 }
 
 // TestAFullStorageChargesNoCrashToShorterLeases has a runner with short leases run jobs, while a runner with long
-// leases, whose heartbeats are rare, looks for leases that have ended. The storage is full until it has refused
-// one of these claims, or longer.
+// leases, whose heartbeats are rare, searches for leases that have ended. The storage is full until it has
+// refused one of these claims, or longer.
 func TestAFullStorageChargesNoCrashToShorterLeases(t *testing.T) {
 	const lease, jobs, times = 12 * time.Second, 4, 30
 	for i := range times {

@@ -159,7 +159,7 @@ func TestCheckpointSurvivesTheAttempt(t *testing.T) {
 	})
 }
 
-// A requeued task resumes at its checkpoint where it is dead, and begins at its start where it had completed or is
+// A requeued task resumes at its checkpoint if it is dead, and begins at its start if it had completed or is
 // requeued with FromStart, by itself or together with others.
 func TestARequeueForgetsTheCheckpoint(t *testing.T) {
 	for _, c := range []struct {

@@ -183,7 +183,7 @@ func TestADeclinedTaskHoldsUpNoOther(t *testing.T) {
 }
 
 // TestADeployBringsANewKind has tasks of a new kind wait for the first runner that knows it, which
-// runs them when it starts. The old runner warns once, and gives back the declined tasks when it
+// runs them when it starts. The old runner warns once, and hands back the declined tasks when it
 // stops.
 func TestADeployBringsANewKind(t *testing.T) {
 	bubble(t, func(b *bench) {

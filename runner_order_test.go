@@ -46,7 +46,7 @@ func TestOneAtATimeKeepsTheOrder(t *testing.T) {
 
 // TestASuspectStartsWhenTheOneBeforeItIsSettled checks that the second suspect waits, because it
 // could kill the process while the completion of the first is under way, and the crash would be
-// charged to both. It must start right after that completion, also where the first job ends while a
+// charged to both. It must start right after that completion, also if the first job ends while a
 // claim is under way.
 func TestASuspectStartsWhenTheOneBeforeItIsSettled(t *testing.T) {
 	for _, claim := range []time.Duration{0, 20 * time.Millisecond} {

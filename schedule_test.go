@@ -261,8 +261,8 @@ func TestRefusedSchedules(t *testing.T) {
 	})
 }
 
-// TestAKeptScheduleStaysWhereAProgramDeclaresIt has a program whose schedule has the name of a kept one. The log
-// says so once. Once the kept one is removed, the program's is stored.
+// TestAKeptScheduleStaysWhereAProgramDeclaresIt has a program whose schedule has the name of a kept one. The
+// log reports that once. Once the kept one is removed, the program's is stored.
 func TestAKeptScheduleStaysWhereAProgramDeclaresIt(t *testing.T) {
 	bubble(t, func(b *bench) {
 		logger, lines := logged()
@@ -306,7 +306,7 @@ func TestARunnerOfOtherKindsDelaysNoTick(t *testing.T) {
 		b.run(midge.RunnerConfig{}, ran.run)
 		b.after(20 * time.Second)
 		ran.mu.Lock()
-		ran.late = 0 // what follows had a runner from the beginning
+		ran.late = 0 // the later ticks had a runner from the beginning
 		ran.mu.Unlock()
 		b.after(2 * time.Minute)
 		if ran.late > time.Second/10 {
@@ -425,7 +425,7 @@ func (c *callCounter) Runners(ctx context.Context) ([]storage.RunnerInfo, error)
 const keptMany = 5000
 
 // TestKeptSchedulesCostNothingWhileTheyDoNotTick counts the calls of a runner in ten minutes: the same without
-// schedules and with many that do not tick, and three calls a tick at most where they do.
+// schedules and with many that do not tick, and three calls a tick at most if they do.
 func TestKeptSchedulesCostNothingWhileTheyDoNotTick(t *testing.T) {
 	calls := func(schedules int, period time.Duration) (calls int64, ran int) {
 		bubble(t, func(b *bench) {

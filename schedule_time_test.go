@@ -78,7 +78,7 @@ func TestASlowAnswerRepeatsNoTick(t *testing.T) {
 		bubble(t, func(b *bench) {
 			s := &tardy{Storage: b.store}
 			var ran ticks
-			b.runner = b.newRunner(s, midge.RunnerConfig{}, ran.run) // it looks at its schedules every 10 s
+			b.runner = b.newRunner(s, midge.RunnerConfig{}, ran.run) // it reads its schedules every 10 s
 			for _, name := range []string{"a", "b"} {
 				must(b.runner.Periodic(midge.Every(time.Second), work{name}, append(missed, midge.Named(name))...))
 			}

@@ -79,7 +79,7 @@ func (c *charging) run(ctx context.Context, _ work) error {
 	return nil
 }
 
-// Where the outcome of a write is an error, the attempt fails, although its job returns nil. The next attempt
+// If the outcome of a write is an error, the attempt fails, although its job returns nil. The next attempt
 // finds the step, or calls it again.
 func TestAStepWhoseReplyIsLost(t *testing.T) {
 	for lost, calls := range map[loss]int{
@@ -230,7 +230,7 @@ type sequence struct {
 	ops    []string
 
 	stored  map[string]string // by name, as last seen in the storage
-	results map[string]int    // what steps have returned
+	results map[string]int    // the results of steps
 	calls   int
 	faults  int // how many disturbances are left
 }
@@ -261,7 +261,7 @@ func (s *sequence) look(ctx context.Context, ref midge.Ref) {
 	s.stored = now
 }
 
-// disturb is true where something is to go wrong now.
+// disturb is true if something is to go wrong now.
 func (s *sequence) disturb() bool {
 	if s.faults == 0 || s.random.IntN(3) > 0 {
 		return false

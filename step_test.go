@@ -97,7 +97,7 @@ func TestAFinishedStepIsNotCalledAgain(t *testing.T) {
 	}
 }
 
-// checkAccount checks what is stored of the first of fiveSteps.
+// checkAccount checks the stored account of the first of fiveSteps.
 func checkAccount(t *testing.T, task midge.Task) {
 	t.Helper()
 	all, err := midge.StepsOf(task)
@@ -138,7 +138,7 @@ func oneAttempt(t *testing.T, limits storage.Limits, job func(ctx context.Contex
 	return task
 }
 
-// What is wrong with a step or a sleep is found before its function is called and before anything is stored.
+// A fault of a step or a sleep is found before its function is called and before anything is stored.
 func TestInvalidSteps(t *testing.T) {
 	type hidden struct{ secret int }
 	called := func(context.Context) (int, error) { panic("it was called") }

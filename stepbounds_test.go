@@ -69,7 +69,7 @@ func synctestJob(t *testing.T, limits storage.Limits, job func(ctx context.Conte
 }
 
 // TestASleepBeatsEveryReturn checks that a job that has begun a sleep is snoozed until its end, whatever it
-// returns, even where a middleware hides that, and that its result and follow-ups of this attempt are not
+// returns, even if a middleware hides that, and that its result and follow-ups of this attempt are not
 // stored.
 func TestASleepBeatsEveryReturn(t *testing.T) {
 	const forth = time.Minute

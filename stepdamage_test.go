@@ -16,7 +16,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// damagedSteps is a storage that returns other bytes for checkpoints where a test sets them.
+// damagedSteps is a storage that returns other bytes for checkpoints if a test sets them.
 type damagedSteps struct {
 	storage.Storage
 
@@ -32,7 +32,7 @@ func (d *damagedSteps) Task(ctx context.Context, ref storage.Ref) (storage.Task,
 }
 
 // TestJobsGoOnBesideDamagedSteps runs jobs whose stored steps are cut off, have a flipped bit, or a huge
-// length. Where the steps cannot be read, the attempt fails with an ErrDamaged that names the task. Each
+// length. If the steps cannot be read, the attempt fails with an ErrDamaged that names the task. Each
 // attempt ends, and other tasks go on.
 func TestJobsGoOnBesideDamagedSteps(t *testing.T) {
 	bubble(t, func(b *bench) {

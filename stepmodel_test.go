@@ -165,7 +165,7 @@ func (a *attempt) together(ctx context.Context, actions []action) error {
 					errs[i] = fmt.Errorf("%w: %v", errOfStep, r)
 				}
 			}()
-			errs[i] = errOfStep // where it does not return
+			errs[i] = errOfStep // if it does not return
 			errs[i] = a.do(ctx, []action{one})
 		})
 	}

@@ -137,7 +137,7 @@ func TestASweepIsHeldUpByNoSilentSlice(t *testing.T) {
 	})
 }
 
-// roster is a storage that counts what is read of the runners.
+// roster is a storage that counts the reads of the runners.
 type roster struct {
 	storage.Storage
 	records, ids atomic.Int64
@@ -156,7 +156,7 @@ func (s *roster) RunnerIDs(ctx context.Context) ([]string, error) {
 }
 
 // TestAnIdleRunnerReadsNoRecordsOfOthers has a hundred records of runners. A runner reads none of them. It reads
-// the ids once in 30 s at most, and only where there is a queue to share.
+// the ids once in 30 s at most, and only if there is a queue to share.
 func TestAnIdleRunnerReadsNoRecordsOfOthers(t *testing.T) {
 	const runners, turns = 100, 20
 	for _, others := range []bool{false, true} {

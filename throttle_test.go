@@ -82,7 +82,7 @@ func TestAThrottledPartitionRests(t *testing.T) {
 	})
 }
 
-// TestAThrottleAfterATransactionWithoutCommit stops what was claimed ahead, as any other throttle.
+// TestAThrottleAfterATransactionWithoutCommit stops the tasks that were claimed ahead, as any other throttle.
 func TestAThrottleAfterATransactionWithoutCommit(t *testing.T) {
 	bubble(t, func(b *bench) {
 		r := &refusing{refuse: map[string]time.Duration{"acme 40": time.Minute}}
@@ -107,7 +107,8 @@ func TestAThrottleAfterATransactionWithoutCommit(t *testing.T) {
 	})
 }
 
-// restsAfter checks what shows the rest of partition acme, two seconds after the task was throttled.
+// restsAfter checks the places that show the rest of partition acme, two seconds after the task was
+// throttled.
 func (b *bench) restsAfter(throttled midge.Task, lines func(string) []string) {
 	b.Helper()
 	got := b.task(throttled.Ref)
@@ -157,7 +158,7 @@ func TestAThrottleWithoutAPartition(t *testing.T) {
 	})
 }
 
-// TestAThrottleOutOfBoundsFailsTheJob with an *InvalidError that names what is wanted.
+// TestAThrottleOutOfBoundsFailsTheJob with an *InvalidError that names the accepted values.
 func TestAThrottleOutOfBoundsFailsTheJob(t *testing.T) {
 	for _, d := range []time.Duration{0, -time.Second, time.Millisecond - 1, storage.MaxDelay + 1} {
 		err := midge.Throttle(d)

@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// These jobs say in their types how long an attempt may take.
+// These jobs declare in their types how long an attempt may take.
 type (
 	endless struct{ Name string }
 	quick   struct{ Name string }
@@ -69,8 +69,8 @@ func TestWhoseTimeoutEndsAnAttempt(t *testing.T) {
 	}
 }
 
-// times registers a job that runs until its context ends, or as long as it wants, and tells how long
-// it took.
+// times registers a job that runs until its context ends, or as long as it wants, and reports how long it
+// took.
 func times[J any](b *bench, asLong time.Duration, took *time.Duration) {
 	b.Helper()
 	err := midge.Handle(b.runner, func(ctx context.Context, _ J) error {
@@ -144,7 +144,7 @@ func TestNoTimeoutIsKept(t *testing.T) {
 	})
 }
 
-// A job may return what ended its context, as it is or within its own words.
+// A job may return the cause that ended its context, as it is or within its own words.
 func TestAnErrorOfATimeoutSaysItOnce(t *testing.T) {
 	late := context.Cause
 	for name, c := range map[string]struct {

@@ -26,7 +26,7 @@ func (crateBeforeJSON) Kind() string { return "crate" }
 
 func (crateBeforeJSON) Options() midge.Options { return midge.Options{Encoding: midge.JSON} }
 
-// crate has a renamed field that does not tell its earlier name.
+// crate has a renamed field that does not declare its earlier name.
 type crate struct {
 	To     string
 	Number string

@@ -58,7 +58,7 @@ type fate[T any] struct {
 	reason               string // why the task waits
 }
 
-// fateOf enqueues a job that carries v, and runs it where it was accepted.
+// fateOf enqueues a job that carries v, and runs it if it was accepted.
 func fateOf[T any](t *testing.T, encoding midge.Encoding, v T) (f fate[T]) {
 	t.Helper()
 	bubble(t, func(b *bench) {
@@ -239,7 +239,7 @@ func differenceInAny(path string, encoding midge.Encoding, want, got reflect.Val
 }
 
 // wantedNumber returns the number as which a number of an any comes back: as MessagePack an int64
-// where it fits, else a uint64; a float as it was; as JSON a json.Number.
+// if it fits, else a uint64; a float as it was; as JSON a json.Number.
 func wantedNumber(encoding midge.Encoding, v reflect.Value) (number any, ok bool) {
 	switch {
 	case v.CanInt() && encoding == midge.MessagePack:
@@ -318,7 +318,7 @@ func TestAValueInAnAnyIsReadOrRefused(t *testing.T) {
 	}
 }
 
-// omitting is a struct whose field is left out where it is empty.
+// omitting is a struct whose field is left out if it is empty.
 type omitting[T any] struct {
 	V T `json:",omitempty" msgpack:",omitempty"`
 }

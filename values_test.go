@@ -60,7 +60,7 @@ func jobOf(encoding midge.Encoding, v any) any {
 	return carrier{v}
 }
 
-// bad is a value that does not come back, and a part of the error that says so.
+// bad is a value that does not come back, and a part of the error about it.
 type bad struct {
 	v    any
 	want string
@@ -88,7 +88,7 @@ func badValues(encoding midge.Encoding) map[string]bad {
 	return all
 }
 
-// TestNoValueIsStoredThatDoesNotComeBack gives bad values to each function that encodes one. Nothing
+// TestNoValueIsStoredThatDoesNotComeBack passes bad values to each function that encodes one. Nothing
 // may be stored.
 func TestNoValueIsStoredThatDoesNotComeBack(t *testing.T) {
 	for _, encoding := range []midge.Encoding{midge.MessagePack, midge.JSON} {
@@ -116,7 +116,7 @@ func TestNoValueIsStoredThatDoesNotComeBack(t *testing.T) {
 	}
 }
 
-// refusedByClient gives a value to each function outside jobs that encodes one.
+// refusedByClient passes a value to each function outside jobs that encodes one.
 func refusedByClient(b *bench, encoding midge.Encoding, v any) map[string]error {
 	first, err := b.client.Enqueue(b.ctx, jobOf(encoding, "x"), midge.To("waiting"))
 	must(err)
@@ -317,7 +317,7 @@ type dates struct {
 
 func TestMomentsOfMessagePackAreInUTC(t *testing.T) {
 	zone := time.FixedZone("Auckland", 13*60*60)
-	local := time.Local                      //nolint:gosmopolitan // the local zone is what is tested
+	local := time.Local                      //nolint:gosmopolitan // the local zone is under test
 	t.Cleanup(func() { time.Local = local }) //nolint:gosmopolitan // as above
 	time.Local = zone                        //nolint:gosmopolitan // as above
 	at := time.Date(2026, 3, 8, 0, 30, 0, 0, zone)

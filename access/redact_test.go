@@ -215,7 +215,7 @@ func TestBadRedactions(t *testing.T) {
 	}
 }
 
-// FuzzRedaction looks for a secret that is not hidden, and for output that is not JSON.
+// FuzzRedaction searches for a secret that is not hidden, and for output that is not JSON.
 func FuzzRedaction(f *testing.F) {
 	f.Add(`{"a":{"secret":"canary"},"b":[{"secret":"canary"}]}`)
 	f.Add(`{"secret":["canary",{"x":"canary"}]} `)
@@ -283,7 +283,7 @@ func TestValuesAreConcealedInTexts(t *testing.T) {
 		"holder Ann \"X\" Ä\n":                   "holder ***",
 		"cvv 987, pin 55555, number of digits 8": "cvv ***, pin ***, number of digits 8",
 		"401 for Bearer abc of acme":             "401 for *** of acme",
-		"true, 12 of 40":                         "true, 12 of 40", // too short to tell from chance
+		"true, 12 of 40":                         "true, 12 of 40", // too short to distinguish from chance
 		"":                                       "",
 	} {
 		if got := r.Conceal(ofParams(params), headers, text)[0]; got != want {

@@ -157,7 +157,8 @@ func TestBearer(t *testing.T) {
 	}
 }
 
-// FuzzTokens looks for a text whose tokens are written differently from how they were read, or are invalid.
+// FuzzTokens searches for a text whose tokens are written differently from how they were read, or are
+// invalid.
 func FuzzTokens(f *testing.F) {
 	f.Add("token app read,enqueue mail,mail:* never " + strings.Repeat("00", 32) + "\n")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -378,7 +378,7 @@ func TestALoginThatWaitsEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// FuzzUsers looks for a text that is read as users who are not in it, or that makes the parser panic.
+// FuzzUsers searches for a text that is read as users who are not in it, or that makes the parser panic.
 func FuzzUsers(f *testing.F) {
 	f.Add("key AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\nuser ann admin pbkdf2-sha256$600000$AAAAAAAAAAA$x\n")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -74,8 +74,8 @@ func TestActionsThatMakeNoSenseAreRefused(t *testing.T) {
 	})
 }
 
-// TestARequeueOfManyTasksHasAModerateRate checks that the dialog proposes a rate if what made the tasks fail
-// might not bear all of them at once, and that its command has the same rate.
+// TestARequeueOfManyTasksHasAModerateRate checks that the dialog proposes a rate if the cause of the failures
+// might not bear all of the tasks at once, and that its command has the same rate.
 func TestARequeueOfManyTasksHasAModerateRate(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "night", dashboard.Config{})

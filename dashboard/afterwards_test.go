@@ -12,7 +12,7 @@ import (
 )
 
 // TestAnActionOnATaskThatIsNotKeptIsNotNotFound checks each action after which the page of its task may be
-// gone before the browser fetches it: the viewer sees what happened.
+// gone before the browser fetches it: the viewer sees the result.
 func TestAnActionOnATaskThatIsNotKeptIsNotNotFound(t *testing.T) {
 	const gone = " The task no longer exists, because it has no retention."
 	for _, c := range []struct {

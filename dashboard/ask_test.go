@@ -12,7 +12,7 @@ import (
 var buttonText = regexp.MustCompile(`(?s)<(?:a|button)[^>]*>([^<]*)</(?:a|button)>`)
 
 // TestNoTwoButtonsOfADialogAreEqual checks every form that asks: each has one button that leaves it, "Back"
-// except where an action is called Cancel.
+// except if an action is called Cancel.
 func TestNoTwoButtonsOfADialogAreEqual(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "night", as(access.Admin))

@@ -231,8 +231,8 @@ func TestWhatIsRefusedIsNotBegun(t *testing.T) {
 	})
 }
 
-// TestTheAuditShowsNoParametersToAViewer checks that the audit hides filters on parameters, which show for
-// what others searched, even if a filter is misspelt.
+// TestTheAuditShowsNoParametersToAViewer checks that the audit hides filters on parameters, which show the
+// searches of others, even if a filter is misspelt.
 func TestTheAuditShowsNoParametersToAViewer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		cfg, role := as(access.Operator), access.Operator
@@ -264,7 +264,7 @@ func TestTheAuditShowsNoParametersToAViewer(t *testing.T) {
 }
 
 // TestTheRecordsOfTheAuditAreNoTasks checks that no page shows a record of the audit as a task, because only
-// the page of the audit hides what a viewer may not see.
+// the page of the audit hides data that a viewer may not see.
 func TestTheRecordsOfTheAuditAreNoTasks(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		cfg := as(access.Operator)

@@ -12,14 +12,14 @@ import (
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 )
 
-// TestNothingIsCalmWhileTheStorageIsAway checks all pages that show an earlier state: they say since when,
+// TestNothingIsCalmWhileTheStorageIsAway checks all pages that show an earlier state: they show since when,
 // and none claims that nothing needs attention.
 func TestNothingIsCalmWhileTheStorageIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, store := stuck(t)
 		for _, away := range []bool{false, true, false} {
 			store.on.Store(away)
-			time.Sleep(2 * sampler.Period) // virtual, so that another look is due
+			time.Sleep(2 * sampler.Period) // virtual, so that another read is due
 			for _, path := range []string{"/", "/queues", "/queues/mail", "/dead", "/schedules", "/runners"} {
 				page := s.get(path)
 				body := between(t, page, "<body", ">")
@@ -42,7 +42,7 @@ func TestAnErrorPageIsFetchedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, store := stuck(t)
 		store.on.Store(true)
-		h, err := dashboard.Handler(store, as(access.Admin)) // it has never looked
+		h, err := dashboard.Handler(store, as(access.Admin)) // it has never read the storage
 		if err != nil {
 			t.Fatal(err)
 		}

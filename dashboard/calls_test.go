@@ -78,7 +78,8 @@ func (c *counting) Describe(ctx context.Context) (storage.Description, error) {
 }
 
 // TestPagesAskTheStorageForLittle checks that pages take queues, runners and causes of death from the last
-// sample, which all viewers share. What a page reads itself does not grow with the number of tasks.
+// sample, which all viewers share. The number of reads of a page itself does not grow with the number of
+// tasks.
 func TestPagesAskTheStorageForLittle(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "million", 20_000)

@@ -15,7 +15,7 @@ import (
 // head matches the head of a column that orders its list.
 var head = regexp.MustCompile(`<th[^>]*?(?: aria-sort="(\w+)")?><a href="([^"]*)">`)
 
-// heads returns the columns to whose order the heads of a list lead, with how each head says that it orders now.
+// heads returns the columns to whose order the heads of a list lead, with the order that each head shows now.
 func heads(t *testing.T, path, page string) map[string]string {
 	t.Helper()
 	sorted := map[string]string{}

@@ -46,7 +46,7 @@ func open(t *testing.T, name string, cfg dashboard.Config) *site {
 	return &site{t, sc, h, cfg}
 }
 
-// inBubble runs a test in a bubble, where computing takes no time: there the bounds of searches, looks and
+// inBubble runs a test in a bubble, where computing takes no time: there the bounds of searches, reads and
 // actions do not depend on how fast the machine is.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()

@@ -135,7 +135,7 @@ func TestADamagedHistoryTellsOfNoTimeWithoutDeaths(t *testing.T) {
 	})
 }
 
-// saidOfNoDeath returns what the page of the dead says if there are none, and the rest of the page.
+// saidOfNoDeath returns the text of the page of the dead if there are none, and the rest of the page.
 func saidOfNoDeath(t *testing.T, store storage.Storage) string {
 	t.Helper()
 	d, err := Handler(store, asAdmin())

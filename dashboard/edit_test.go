@@ -99,7 +99,8 @@ func TestALargeTaskIsSaved(t *testing.T) {
 	})
 }
 
-// TestAFormThatIsTooLargeIsRefused checks that the error about a form that is larger than the limit says so.
+// TestAFormThatIsTooLargeIsRefused checks that the error about a form that is larger than the limit names the
+// limit.
 func TestAFormThatIsTooLargeIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s, _ := inserted(t, dashboard.Config{}, storage.Insert{Ref: theTask, Delay: time.Hour})

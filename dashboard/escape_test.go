@@ -12,8 +12,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// corpus returns what an attacker, or an accident, may write into a text that pages show. Each text contains
-// xss7, by which a test finds markup that came from it.
+// corpus returns the texts that an attacker, or an accident, may write into a text that pages show. Each text
+// contains xss7, by which a test finds markup that came from it.
 func corpus() (texts []string) {
 	for _, tag := range []string{"script", "img", "svg", "iframe", "object", "embed", "math", "details", "form", "base", "link", "meta", "style", "a", "button", "input", "video", "x-y"} {
 		for _, wrap := range []string{

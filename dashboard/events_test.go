@@ -80,7 +80,7 @@ func requestFor(ctx context.Context, path string) *http.Request {
 	return r
 }
 
-// fetch returns what a dashboard answers to such a request.
+// fetch returns the answer of a dashboard to such a request.
 func fetch(ctx context.Context, d *Dashboard, path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	d.ServeHTTP(w, requestFor(ctx, path))
@@ -161,7 +161,7 @@ func begun(t *testing.T, d *Dashboard) (size int, told map[string]string) {
 	return len(first), told
 }
 
-// answer returns what the dashboard answers within three seconds.
+// answer returns the answer of the dashboard within three seconds.
 func answer(t *testing.T, d *Dashboard, path string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // virtual
@@ -238,8 +238,8 @@ func (w telling) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestAChangeIsToldWithinASecond checks that the stream tells of a task that is enqueued elsewhere after one
-// look at the storage.
+// TestAChangeIsToldWithinASecond checks that the stream reports a task that is enqueued elsewhere after one
+// read of the storage.
 func TestAChangeIsToldWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "calm", 0)

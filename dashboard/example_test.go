@@ -21,7 +21,7 @@ func ExampleHandler() {
 	board, err := dashboard.Handler(store, dashboard.Config{
 		Base: "/midge",
 		Who: func(r *http.Request) (access.User, bool) {
-			name, _, ok := r.BasicAuth() // or what the application's login knows of the user
+			name, _, ok := r.BasicAuth() // or the user of the application's login
 			return access.User{Name: name, Role: access.Operator}, ok
 		},
 	})

@@ -59,8 +59,8 @@ func actionsOf(t *testing.T, store storage.Storage, who string) (actions []strin
 }
 
 // TestAFullStorageLetsPeopleMakeRoom checks that delete, cancel and resume go on although the audit takes no
-// record, that the dialogs and the log say so, and that the records are written once there is room. Another
-// action, and any other failure of the audit, is refused.
+// record, that the dialogs and the log report that, and that the records are written once there is room.
+// Another action, and any other failure of the audit, is refused.
 func TestAFullStorageLetsPeopleMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC))) // virtual: the audit needs a later year

@@ -229,7 +229,7 @@ func TestAQueueIsRemovedAlsoWhereItsViewerLeaves(t *testing.T) {
 	})
 }
 
-// TestCookiesAreSecureBehindAProxyThatEndsTLS checks that cookies are secure if the browser's Origin says
+// TestCookiesAreSecureBehindAProxyThatEndsTLS checks that cookies are secure if the browser's Origin shows
 // that it uses TLS.
 func TestCookiesAreSecureBehindAProxyThatEndsTLS(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

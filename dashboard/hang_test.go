@@ -66,7 +66,7 @@ func (h *hanging) Describe(ctx context.Context) (storage.Description, error) {
 	return h.Storage.Describe(ctx)
 }
 
-// stuck returns a dashboard that has looked once, with a storage that can hang.
+// stuck returns a dashboard that has read the storage once, with a storage that can hang.
 func stuck(t *testing.T) (*site, *hanging) {
 	t.Helper()
 	sc, err := scene.Open(t.Context(), "calm", 0)
@@ -83,13 +83,13 @@ func stuck(t *testing.T) (*site, *hanging) {
 	return s, store
 }
 
-// TestAStorageThatHangsHoldsUpNoPage checks that no page takes longer than a look may.
+// TestAStorageThatHangsHoldsUpNoPage checks that no page takes longer than a read of the storage may.
 func TestAStorageThatHangsHoldsUpNoPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, store := stuck(t)
 		store.on.Store(true)
 		for path, want := range map[string]int{"/queues": 200, "/": 200, "/queues/mail": 200, "/dead": 200, "/metrics": 503} {
-			time.Sleep(2 * sampler.Period) // virtual, so that another look is due
+			time.Sleep(2 * sampler.Period) // virtual, so that another read is due
 			began := time.Now()
 			w := s.do(request(http.MethodGet, path, ""))
 			if took := time.Since(began); w.Code != want || took > sampler.LookTimeout {
@@ -138,8 +138,8 @@ func TestADialogOnChosenTasksSpeaksOfNoOthers(t *testing.T) {
 	})
 }
 
-// TestAHistoryThatHangsIsAwaitedOnce checks that pages wait for the history no longer than a look may take,
-// and that a viewer who leaves does not wait.
+// TestAHistoryThatHangsIsAwaitedOnce checks that pages wait for the history no longer than a read of the
+// storage may take, and that a viewer who leaves does not wait.
 func TestAHistoryThatHangsIsAwaitedOnce(t *testing.T) {
 	for path, want := range map[string]int{"/": 200, "/dead": 200, "/metrics": 503} {
 		synctest.Test(t, func(t *testing.T) {

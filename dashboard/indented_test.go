@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// FuzzTheSizeOfIndentedJSON checks that the size of a form is never told as smaller than it is.
+// FuzzTheSizeOfIndentedJSON checks that the size of a form is never reported as smaller than it is.
 func FuzzTheSizeOfIndentedJSON(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `[]`, `[1,2,[3,[4,"a\"],[b"]]]`, `{"a":{"b":[{"c":"\\"},{"d":"é"}]},"e":null}`, `"[[[{{{"`, `[[[[[[[1,1,1,1]]]]]]]`,

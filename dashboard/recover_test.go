@@ -80,7 +80,7 @@ func (p *panicking) Describe(ctx context.Context) (storage.Description, error) {
 }
 
 // TestAStorageThatPanicsEndsNoProcess checks panics in pages, in the live stream, in the history, and in the
-// goroutines of a look.
+// goroutines of a read.
 func TestAStorageThatPanicsEndsNoProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "calm", 0)
@@ -103,7 +103,7 @@ func TestAStorageThatPanicsEndsNoProcess(t *testing.T) {
 		for path, want := range map[string]int{
 			"/": 200, "/queues": 200, "/dead": 200, "/metrics": 500, "/tasks": 500, "/audit": 500, "/r/mail/x": 500,
 		} {
-			time.Sleep(2 * sampler.Period) // virtual, so that another look is due
+			time.Sleep(2 * sampler.Period) // virtual, so that another read is due
 			if w := s.do(request(http.MethodGet, path, "")); w.Code != want {
 				t.Errorf("GET %s: %d, want %d", path, w.Code, want)
 			}
@@ -121,7 +121,7 @@ func TestAStorageThatPanicsEndsNoProcess(t *testing.T) {
 			}
 		}
 		store.on.Store(false)
-		time.Sleep(2 * sampler.Period) // virtual, so that another look is due
+		time.Sleep(2 * sampler.Period) // virtual, so that another read is due
 		s.shows("/", "All clear.")
 	})
 }
@@ -135,7 +135,7 @@ type badLog struct {
 
 func (l badLog) Handle(context.Context, slog.Record) error { l.fail(); return nil }
 
-// TestALogThatFailsEndsNoProcess checks lines about pages, and about the goroutines of a look.
+// TestALogThatFailsEndsNoProcess checks lines about pages, and about the goroutines of a read.
 func TestALogThatFailsEndsNoProcess(t *testing.T) {
 	for name, fail := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
 		synctest.Test(t, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestALogThatFailsEndsNoProcess(t *testing.T) {
 			s.get("/")
 			store.on.Store(true)
 			for path, want := range map[string]int{"/": 200, "/tasks": 500} {
-				time.Sleep(2 * sampler.Period) // virtual, so that another look is due
+				time.Sleep(2 * sampler.Period) // virtual, so that another read is due
 				if w := s.do(request(http.MethodGet, path, "")); w.Code != want {
 					t.Errorf("%s: GET %s: %d, want %d", name, path, w.Code, want)
 				}

@@ -23,7 +23,7 @@ func asAdmin() Config {
 }
 
 // TestAPageOfALookIsRenderedOnce checks that a page is rendered once for all viewers who may see the same,
-// until the next look.
+// until the next read.
 func TestAPageOfALookIsRenderedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "calm", 0)
@@ -105,7 +105,7 @@ func (h *held) Stats(ctx context.Context, queues ...string) ([]storage.Stats, er
 	return h.Storage.Stats(ctx, queues...)
 }
 
-// TestARequestThatEndsShowsTheLastSample checks a request that ends while another one looks at the storage.
+// TestARequestThatEndsShowsTheLastSample checks a request that ends while another one reads the storage.
 func TestARequestThatEndsShowsTheLastSample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "calm", 0)

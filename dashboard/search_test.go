@@ -76,8 +76,8 @@ func (refusing) Task(context.Context, storage.Ref) (storage.Task, error) {
 	return storage.Task{}, storage.ErrUnavailable
 }
 
-// TestASearchThatIsCutShowsIt searches for the id of a task that is there, in a storage of more queues than a search
-// looks in, in a storage that hangs, and in a storage that fails.
+// TestASearchThatIsCutShowsIt searches for the id of a task that is there, in a storage of more queues than a
+// search reads, in a storage that hangs, and in a storage that fails.
 func TestASearchThatIsCutShowsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "calm", 0)

@@ -22,7 +22,7 @@ func as(role access.Role) dashboard.Config {
 	}}
 }
 
-// admitting returns cfg, for an admin if cfg does not say who may look.
+// admitting returns cfg, for an admin if cfg does not define the viewers.
 func admitting(cfg dashboard.Config) dashboard.Config {
 	if cfg.Who == nil && cfg.Users == nil && cfg.Token == "" {
 		cfg.Who = as(access.Admin).Who

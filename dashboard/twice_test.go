@@ -100,7 +100,7 @@ func TestADialogTakesEffectOnce(t *testing.T) {
 	})
 }
 
-// TestAnEditThatIsSentTwiceIsSaved checks that the second sending of an edit does not say that nothing was
+// TestAnEditThatIsSentTwiceIsSaved checks that the second sending of an edit does not report that nothing was
 // saved.
 func TestAnEditThatIsSentTwiceIsSaved(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
@@ -127,7 +127,7 @@ type leaving struct {
 	storage.Storage
 
 	leave   context.CancelFunc
-	unknown bool // the storage never tells the outcome
+	unknown bool // the storage never returns the outcome
 }
 
 func (l *leaving) Configure(ctx context.Context, call storage.Call, queue string, set storage.Settings) error {

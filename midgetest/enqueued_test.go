@@ -47,7 +47,7 @@ func (f *fake) Logf(format string, args ...any) {
 	f.logs = append(f.logs, fmt.Sprintf(format, args...))
 }
 
-// failure returns the text with which a test fails, "" where it does not fail.
+// failure returns the text with which a test fails, "" if it does not fail.
 func failure(t *testing.T, test func(t testing.TB)) string {
 	t.Helper()
 	f := &fake{TB: t}

@@ -27,7 +27,7 @@ func (p *price) UnmarshalText(b []byte) error {
 	return err
 }
 
-// fussy does not read what it writes.
+// fussy does not read its own output.
 type fussy struct{ n int }
 
 func (f fussy) MarshalText() ([]byte, error)  { return fmt.Append(nil, f.n), nil }
@@ -85,7 +85,7 @@ func TestAKitFailsATestWhoseValuesDoNotComeBack(t *testing.T) {
 	}
 }
 
-// Production does not decode what it encodes.
+// Production does not decode the values that it encodes.
 func TestProductionAcceptsValuesThatDoNotComeBack(t *testing.T) {
 	_, err := newClient(t).Enqueue(t.Context(), fuss{})
 	must(t, err)

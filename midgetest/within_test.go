@@ -17,7 +17,7 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// TestWithinAnOpenTransaction looks at the tasks that an open transaction of PostgreSQL has
+// TestWithinAnOpenTransaction reads the tasks that an open transaction of PostgreSQL has
 // enqueued, with pgx and with database/sql, in a new queue and in an existing one.
 func TestWithinAnOpenTransaction(t *testing.T) {
 	testserver.RequirePostgres(t)

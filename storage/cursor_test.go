@@ -58,7 +58,7 @@ func FuzzDeclaration(f *testing.F) {
 	})
 }
 
-// TestTickersTickWhatTheyDeclareOrKnow checks who ticks a schedule: a runner that declares it exactly so or, where
+// TestTickersTickWhatTheyDeclareOrKnow checks who ticks a schedule: a runner that declares it exactly so or, if
 // it is kept, a runner that serves its queue and knows its kind.
 func TestTickersTickWhatTheyDeclareOrKnow(t *testing.T) {
 	cursor := storage.Task{Ref: storage.Ref{Queue: "q", ID: storage.CursorPrefix + "s"}, Kind: "k"}

@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// fault says what happens to one call.
+// fault is the outcome of one call.
 type fault int
 
 const (
@@ -28,7 +28,7 @@ var errCut = errors.New("connection reset")
 // time, and numbers that grow or repeat.
 type flaky struct {
 	storage.Storage
-	next func() fault // what happens to the next call; nil: it arrives
+	next func() fault // the outcome of the next call; nil: it arrives
 
 	mu    sync.Mutex // guards the fields below
 	calls []storage.Call
@@ -97,7 +97,7 @@ func (f *flaky) sent() []storage.Call {
 	return append([]storage.Call(nil), f.calls...)
 }
 
-// fate sets what happens to the next calls, in order; later calls arrive.
+// fate sets the outcomes of the next calls, in order; later calls arrive.
 func (f *flaky) fate(fates ...fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,7 +111,7 @@ func (f *flaky) fate(fates ...fault) {
 	}
 }
 
-// always sets what happens to all later calls.
+// always sets the outcome of all later calls.
 func (f *flaky) always(fate fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

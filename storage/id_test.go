@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// TestIDsGrow checks that the ids of one process grow and tell their time, whatever the clock
-// does.
+// TestIDsGrow checks that the ids of one process grow and contain their time, whatever the clock does.
 func TestIDsGrow(t *testing.T) {
 	var s idSource
 	start := time.UnixMilli(1_800_000_000_000)

@@ -10,7 +10,7 @@ import (
 )
 
 // TestPatienceIsADeadline: a patient context ends as one with a deadline does, at its own end or at the
-// caller's, whether Done or Err is asked first, and its cause tells which of the two ended it.
+// caller's, whether Done or Err is asked first, and its cause shows which of the two ended it.
 func TestPatienceIsADeadline(t *testing.T) {
 	for name, c := range map[string]struct {
 		caller   time.Duration // of the caller's context, 0 for none
@@ -79,7 +79,7 @@ func TestAPatientContextCostsNoGoroutine(t *testing.T) {
 	}
 }
 
-// TestCallersWithoutAnEndShareATimer: where the caller's context never ends, calls of about the same time
+// TestCallersWithoutAnEndShareATimer: if the caller's context never ends, calls of about the same time
 // share one, at most a hundredth of the patience late, and each keeps the values of its caller.
 func TestCallersWithoutAnEndShareATimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -166,7 +166,7 @@ func testRepeat(t *testing.T, fate fault) {
 	})
 }
 
-// TestSessionThatWasNeverToldTheTime: where the storage does not tell its time the call is never sent,
+// TestSessionThatWasNeverToldTheTime: if the storage does not report its time the call is never sent,
 // so that the error is definite.
 func TestSessionThatWasNeverToldTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestSessionThatWasNeverToldTheTime(t *testing.T) {
 	})
 }
 
-// timeless is a storage that does not tell its time.
+// timeless is a storage that does not report its time.
 type timeless struct{ *flaky }
 
 func (s timeless) Describe(context.Context) (storage.Description, error) {
@@ -251,7 +251,7 @@ func TestSessionPatienceCountsFromEntry(t *testing.T) {
 // frozen is a storage that holds each call until its context ends.
 type frozen struct {
 	*flaky
-	free int // how often it tells its time, each time after half of the patience
+	free int // how often it reports its time, each time after half of the patience
 }
 
 func (s *frozen) Describe(ctx context.Context) (storage.Description, error) {
@@ -354,7 +354,7 @@ func TestSessionWearsNoLaneOut(t *testing.T) {
 	})
 }
 
-// TestSessionNeverSendsTwice: where an earlier try may have happened, an expired lane is an unknown
+// TestSessionNeverSendsTwice: if an earlier try may have happened, an expired lane is an unknown
 // outcome, and the session does not send the call on another lane.
 func TestSessionNeverSendsTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -27,7 +27,7 @@ func (r *refusing) Apply(ctx context.Context, call storage.Call, txs ...storage.
 }
 
 // TestARefusalDoesNotUndoWhatMayHaveHappened: the first try happened and its reply was
-// lost, so that the refusal of a later try does not tell the outcome of the call.
+// lost, so that the refusal of a later try does not show the outcome of the call.
 func TestARefusalDoesNotUndoWhatMayHaveHappened(t *testing.T) {
 	for _, refusal := range []error{storage.ErrRefused, storage.ErrFull, storage.ErrClosed, context.Canceled} {
 		t.Run(refusal.Error(), func(t *testing.T) {
@@ -68,7 +68,7 @@ func (h *hanging) Apply(ctx context.Context, _ storage.Call, _ ...storage.Tx) ([
 	return nil, fmt.Errorf("%w: %w", storage.ErrUnknown, context.Cause(ctx))
 }
 
-// TestTheEndOfThePatienceHidesNoError: the last try of a call tells less than the try before.
+// TestTheEndOfThePatienceHidesNoError: the last try of a call reports less than the try before.
 func TestTheEndOfThePatienceHidesNoError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reason := errors.New("the reason")

@@ -278,8 +278,8 @@ func TestNamesInErrorsAreShortAndPrintable(t *testing.T) {
 	}
 }
 
-// FuzzUniqueKey checks that different lists of parts give different keys: a length before each part
-// tells where it ends.
+// FuzzUniqueKey checks that different lists of parts have different keys: a length before each part marks its
+// end.
 func FuzzUniqueKey(f *testing.F) {
 	f.Add([]byte("ab"), []byte("c"), []byte("a"), []byte("bc"))
 	f.Add([]byte(""), []byte("x"), []byte("x"), []byte(""))

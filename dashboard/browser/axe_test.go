@@ -25,7 +25,7 @@ const axeSum = "e63e659f9806d7ae5bd40899043b0871a5062c5442b01b3f1a3edf5eaf50bf5c
 	"3a7104a72463293b4ad1b77c661a0d4e40e850dec89de9d6ece70a8c13a9af17"
 
 // axe returns the script of axe-core. If the script is not installed, the test is skipped. If
-// MIDGE_TEST_SERVERS says that everything is installed, the test fails.
+// MIDGE_TEST_SERVERS shows that everything is installed, the test fails.
 func axe(t *testing.T) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -75,8 +75,8 @@ func (tb *tab) judge(script, only string) []string {
 	return found
 }
 
-// TestDialogsAreAccessible checks what TestEachPage does not see: a dialog, and the suggestions of the
-// search.
+// TestDialogsAreAccessible checks the elements that TestEachPage does not see: a dialog, and the suggestions
+// of the search.
 func TestDialogsAreAccessible(t *testing.T) {
 	t.Parallel()
 	script := axe(t)

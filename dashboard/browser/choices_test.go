@@ -10,7 +10,7 @@ import (
 )
 
 // TestBoxesDecideWhatButtonsDo checks the buttons above a list of dead tasks: they are disabled until a task is
-// selected, and what no dead task permits stays disabled.
+// selected, and a button that no dead task permits stays disabled.
 func TestBoxesDecideWhatButtonsDo(t *testing.T) {
 	t.Parallel()
 	tb := newRig(t, "night").tab("/tasks?state=dead", "light")

@@ -7,7 +7,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// problems finds faults in the look of a page: colours, sizes and gaps that are not tokens, text of low
+// problems finds faults in the layout of a page: colours, sizes and gaps that are not tokens, text of low
 // contrast, targets that are too small, clipped elements, and a page that is wider than its window.
 const problems = `(() => {
   const found = [];
@@ -93,7 +93,7 @@ const problems = `(() => {
   return found;
 })()`
 
-// unwanted finds words that no text of the dashboard has, in what a page shows and in its tips and labels.
+// unwanted finds words that no text of the dashboard has, in the text of a page and in its tips and labels.
 const unwanted = `(() => {
   const texts = [document.title, document.body.innerText];
   for (const e of document.querySelectorAll('[title], [aria-label], [placeholder]')) {

@@ -24,7 +24,7 @@ func TestNoFinishedStepIsRepeated(t *testing.T) {
 	if err := tell(t.Context(), filepath.Join(t.TempDir(), "jobs.db"), &out); err != nil {
 		t.Fatal(err)
 	}
-	// A worker is killed once this step is stored. Later steps may be repeated, where this machine is so slow
+	// A worker is killed once this step is stored. Later steps may be repeated, if this machine is so slow
 	// that a kill comes late.
 	const once = "makes an account for ann"
 	if n := strings.Count(out.String(), once); n != 1 {

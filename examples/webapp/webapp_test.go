@@ -87,8 +87,7 @@ func TestAnswersSayWhatWentWrong(t *testing.T) {
 	}
 }
 
-// TestTwoClicksAreOneWelcome checks what the handler enqueues, and makes one attempt of the
-// task.
+// TestTwoClicksAreOneWelcome checks the tasks that the handler enqueues, and makes one attempt of the task.
 func TestTwoClicksAreOneWelcome(t *testing.T) {
 	mailer := &mailer{log: zap.NewNop()}
 	k := midgetest.New(t, midgetest.Config{

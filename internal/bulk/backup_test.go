@@ -105,7 +105,7 @@ func TestAKeptScheduleComesBack(t *testing.T) {
 	}
 }
 
-// TestARecordKeepsTheWindowOfItsTask checks what is left of the window at several moments.
+// TestARecordKeepsTheWindowOfItsTask checks the rest of the window at several moments.
 func TestARecordKeepsTheWindowOfItsTask(t *testing.T) {
 	created := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	window := storage.Unique{Key: "k", Mode: storage.UniqueWindow, For: time.Hour}

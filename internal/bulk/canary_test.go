@@ -25,8 +25,8 @@ var (
 	fails     = attempt{takes: 100 * time.Millisecond, Settle: storage.Settle{Outcome: storage.Fail, Error: "smtp: timeout", Delay: time.Hour}}
 )
 
-// serve runs tasks of queue a until ctx ends or it vanishes: each as the function says, which gets the number
-// of the attempt from 0.
+// serve runs tasks of queue a until ctx ends or it vanishes: each as the function returns, which gets the
+// number of the attempt from 0.
 func (r *rig) serve(ctx context.Context, ends func(n int) attempt) {
 	session := storage.NewSession(r.store, 0)
 	for n := 0; ; {
@@ -85,8 +85,8 @@ func (r *rig) requeue(ctx context.Context, progress func(Result)) (Result, error
 	})
 }
 
-// inBubble runs a test on a storage in a bubble, with a runner that ends its attempts as a function says. nil
-// is no runner.
+// inBubble runs a test on a storage in a bubble, with a runner that ends its attempts as a function returns.
+// nil is no runner.
 func inBubble(t *testing.T, ends func(n int) attempt, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -393,7 +393,7 @@ func TestFailuresAfterTheCanaryStopTheRequeue(t *testing.T) {
 	}
 }
 
-// TestACanaryRequeueEndsWithItsContext checks that the result counts what was requeued by then.
+// TestACanaryRequeueEndsWithItsContext checks that the result counts the tasks requeued by then.
 func TestACanaryRequeueEndsWithItsContext(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, r *rig) {
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)

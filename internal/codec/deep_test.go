@@ -49,7 +49,7 @@ func TestDataNestedTooDeepNamesItsField(t *testing.T) {
 	}
 }
 
-// TestOutputNestedTooDeepNamesItsField: what an encoder of a field writes is counted too.
+// TestOutputNestedTooDeepNamesItsField: the output of a field's encoder is counted too.
 func TestOutputNestedTooDeepNamesItsField(t *testing.T) {
 	type crate struct{ Raw []json.RawMessage }
 	raw := json.RawMessage(strings.Repeat("[", maxDepth-1) + strings.Repeat("]", maxDepth-1))

@@ -60,7 +60,7 @@ type (
 	Open   struct{ ID int }
 	Other  struct{ ID int }
 	closed struct{ ID int }
-	secret struct{ id int } //nolint:unused // that it is not stored is what is tested
+	secret struct{ id int } //nolint:unused // the test is that it is not stored
 	Secret struct{ id int } //nolint:unused // as above
 	number int
 	Itself struct {
@@ -77,7 +77,7 @@ type (
 		N int
 	}
 	array struct {
-		_msgpack struct{} `msgpack:",as_array"` //nolint:unused // the encoder looks for it
+		_msgpack struct{} `msgpack:",as_array"` //nolint:unused // the encoder reads it
 
 		A int `msgpack:"x"`
 		B int `msgpack:"x"`
@@ -403,7 +403,7 @@ type (
 	}
 )
 
-// A layout is right where exactly the types that are accepted come back as they were, by the
+// A layout is right if exactly the types that are accepted come back as they were, by the
 // encoders alone.
 func TestALayoutIsThatOfTheEncoder(t *testing.T) {
 	for _, job := range []any{

@@ -35,7 +35,7 @@ type moment struct{ When time.Time }
 // liveIn sets the local zone for a test.
 func liveIn(t *testing.T, zone *time.Location) {
 	t.Helper()
-	local := time.Local                      //nolint:gosmopolitan // the local zone is what is tested
+	local := time.Local                      //nolint:gosmopolitan // the local zone is under test
 	t.Cleanup(func() { time.Local = local }) //nolint:gosmopolitan // as above
 	time.Local = zone                        //nolint:gosmopolitan // as above
 }
@@ -197,8 +197,8 @@ func TestJSONOfAnyIsReadAsStrictly(t *testing.T) {
 	}
 }
 
-// These are the bytes that 2173b82 stored for the example: an upgrade changes none, so that unique
-// keys and ids still tell what is the same.
+// These are the bytes that 2173b82 stored for the example: an upgrade changes none, so that unique keys and
+// ids still distinguish tasks.
 func TestStoredBytesStayAsTheyAre(t *testing.T) {
 	for encoding, want := range map[string]string{
 		MessagePack: "de0013a172a0a3416e7981a16ba176a3426967cfffffffffffffffffa3496e74d3ffffff0000000000a34d617082a16101a16202a4436f" +

@@ -13,7 +13,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Raw MessagePack is written as it is: what is not one value would take or leave bytes of what follows.
+// Raw MessagePack is written as it is: bytes that are not one value would take or leave bytes of the next
+// value.
 func TestRawMessagePackIsOneValue(t *testing.T) {
 	type job struct {
 		V msgpack.RawMessage
@@ -54,7 +55,7 @@ func TestInternedTextsAreRefusedBesideMaps(t *testing.T) {
 	}
 }
 
-// What is in an any is read without its type, and so without the option.
+// The value in an any is read without its type, and so without the option.
 func TestInternedTextsInAnAnyAreRefused(t *testing.T) {
 	type texts struct {
 		A string `msgpack:",intern"`

@@ -146,7 +146,7 @@ func TestPointersAddNoLevel(t *testing.T) {
 	}
 }
 
-// One value that stands in many places is encoded in each. Where that takes more than any task may
+// One value that stands in many places is encoded in each. If that takes more than any task may
 // hold, the encoder is not even called.
 func TestAValueOfTooManyPartsIsRefused(t *testing.T) {
 	node := &tree{}

@@ -137,7 +137,7 @@ func try(t *testing.T, seed uint64, steps int, open opener) bool {
 		}
 		done = append(done, st)
 		diff := w.do(st)
-		// A late read changes nothing, and every whole state is a late one on some machines. But where it
+		// A late read changes nothing, and every whole state is a late one on some machines. But if it
 		// differs, the maintenance before it may have been late on one side only.
 		if _, reads := st.(*whole); w.late() && (!reads || diff != "") {
 			t.Logf("step %d took %v", n, time.Since(w.moved))

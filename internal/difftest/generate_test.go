@@ -191,7 +191,7 @@ func (g *generator) bulkInsert() step {
 	return g.sealed(a)
 }
 
-// sealed gives a call an identity, in most cases.
+// sealed adds an identity to a call, in most cases.
 func (g *generator) sealed(a *apply) step {
 	if g.chance(90) {
 		a.call = g.call("apply", a.queues())

@@ -59,9 +59,9 @@ type keptWalk struct {
 	gen     int
 }
 
-// keptName is what the walk knows of a schedule.
+// keptName is the knowledge of the walk of a schedule.
 type keptName struct {
-	spec    string // "" where there is none
+	spec    string // "" if there is none
 	payload string // names the version of the schedule
 	paused  bool
 	open    bool                // it ticks
@@ -235,7 +235,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// of returns the schedule of a name, the zero one where there is none.
+// of returns the schedule of a name, the zero one if there is none.
 func (w *keptWalk) of(name string, n *keptName) schedule.Schedule {
 	w.Helper()
 	if n.spec == "" {
@@ -415,7 +415,7 @@ func (w *keptWalk) complete() {
 	})
 }
 
-// missing returns a tick that was not made until a moment, "" for none. It fails the test where there is one too
+// missing returns a tick that was not made until a moment, "" for none. It fails the test if there is one too
 // many.
 func (w *keptWalk) missing(name string, n *keptName, until time.Time) string {
 	w.Helper()

@@ -21,7 +21,7 @@ import (
 // requeued is the job whose tasks are requeued.
 type requeued struct{ Name string }
 
-// requeue is a requeue of a task that has finished two steps, and what its job does afterwards.
+// requeue is a requeue of a task that has finished two steps, and the later steps of its job.
 type requeue struct {
 	end  func(ctx context.Context, rig *requeueRig, ref midge.Ref) error // ends the first attempt
 	from storage.State
@@ -74,7 +74,7 @@ type requeueRig struct {
 	first  func(ctx context.Context) error
 }
 
-// run makes two steps and a checkpoint. The first attempt then ends as the test says, and the
+// run makes two steps and a checkpoint. The first attempt then ends as the test sets, and the
 // second one with a nil, unless the task still sleeps.
 func (rig *requeueRig) run(ctx context.Context, _ requeued) error {
 	var point int
@@ -184,7 +184,7 @@ func (rig *requeueRig) requeue(t *testing.T, c requeue) {
 	}
 }
 
-// requeueStorages opens memory and SQLite, and real servers where there are some.
+// requeueStorages opens memory and SQLite, and real servers if there are some.
 func requeueStorages() map[string]func(t *testing.T) storage.Storage {
 	closed := func(t *testing.T, store storage.Storage, err error) storage.Storage {
 		t.Helper()

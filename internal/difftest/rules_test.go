@@ -247,7 +247,7 @@ func (g *generator) refusal() step {
 	return &refusal{a}
 }
 
-// clash returns steps that move a task to a queue where one task has its id and another its
+// clash returns steps that move a task to a queue in which one task has its id and another its
 // unique key.
 func (g *generator) clash() step {
 	g.bulk++

@@ -230,7 +230,7 @@ const (
 	held    = "held "
 )
 
-// found renders what the maintenance of a claim found, sorted, because its order may differ.
+// found renders the findings of the maintenance of a claim, sorted, because its order may differ.
 func (s *side) found(c storage.Claimed) outcome {
 	var out outcome
 	for i := range c.Ticks {
@@ -263,8 +263,7 @@ func (s *side) extended(e storage.Extended, err error) outcome {
 	return out
 }
 
-// maintain completes the maintenance of a queue, by claims that name some kinds, and returns
-// what it found.
+// maintain completes the maintenance of a queue, by claims that name some kinds, and returns its findings.
 func (s *side) maintain(t testing.TB, queue string, kinds []string) outcome {
 	var all outcome
 	for range 100 {

@@ -45,7 +45,7 @@ var kinds = []string{"k0", "k1", "k2"}
 const (
 	// grid is the unit of the clock: it moves by multiples of it.
 	grid = 8 * time.Second
-	// unlooked is how long no call may look at a queue. It is less than storage.JumpAfter, so that
+	// unlooked is how long no call may read a queue. It is less than storage.JumpAfter, so that
 	// no side takes the passed time for a jump of the clock.
 	unlooked = 9 * time.Minute
 	// crowd is how many tasks one claim may find to maintain, less than any side maintains at once.
@@ -113,7 +113,7 @@ func (w *world) do(st step) string {
 	return diff
 }
 
-// alone returns the queues that no call has looked at for so long that a side might take the
+// alone returns the queues that no call has read for so long that a side might take the
 // passed time for a jump of the clock.
 func (w *world) alone(by time.Duration) (names []string) {
 	for name, at := range w.touched {
@@ -177,8 +177,8 @@ func (w *world) maintain(names []string, kinds ...string) string {
 	return ""
 }
 
-// putOff is how often a queue is maintained again where a side has put something off: a storage may do so for
-// less than a second, for example where its own work in the background has locked a row.
+// putOff is how often a queue is maintained again if a side has put something off: a storage may do so for
+// less than a second, for example if its own work in the background has locked a row.
 const putOff = 50
 
 // maintainOne completes the maintenance of a queue and returns the difference, or "".
@@ -313,7 +313,7 @@ func (w *world) compare(what string, st step, action func(s *side) outcome) stri
 		if slices.Contains(want, more) && slices.Contains(got, more) { // the claim after it sees the rest
 			want, got = want.without(held).without(nextDue), got.without(held).without(nextDue)
 		}
-		if isIdle(st) { // how far it looks along a ring is open: it sets no More
+		if isIdle(st) { // how far it reads along a ring is open: it sets no More
 			want, got = want.without(held), got.without(held)
 		}
 		if !slices.Contains(want, more) && w.moreMayBe(st) {

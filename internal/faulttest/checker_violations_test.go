@@ -55,8 +55,8 @@ func TestTheCheckerSeesWhatIsWrong(t *testing.T) {
 }
 
 // TestTheCheckerSeesStaleStarts checks that staleStarts finds starts under a lease that had run
-// out, and distinguishes them from starts where the lease ran out between the runner's check and the
-// start.
+// out, and distinguishes them from starts before which the lease ran out after the
+// runner's check.
 func TestTheCheckerSeesStaleStarts(t *testing.T) {
 	begin := time.Now()
 	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }

@@ -39,7 +39,7 @@ func TestTheJobsOfAKilledRunnerStartElsewhere(t *testing.T) {
 		killed := time.Now()
 		victim.kill()
 		// On an overloaded machine the victim may have ended jobs before the kill, because it could not extend
-		// their leases. A job that it gave back did not crash.
+		// their leases. A job that it handed back did not crash.
 		ended := f.history().by("victim").of(runEnd).refs()
 		charged := func(ref storage.Ref, crashes int) bool { return crashes == 1 || crashes == 0 && ended[ref] }
 		h := f.awaitWhat("successor", runStart, jobs, lease+takeover)

@@ -123,9 +123,8 @@ type ownClient struct {
 
 func (o *ownClient) Close() error { return errors.Join(o.Storage.Close(), o.client.Close()) }
 
-// postgres returns the configuration of the storage: it connects to whichever node
-// takes writes. The application_name of each connection is the process id, so that a
-// test can tell its own connections.
+// postgres returns the configuration of the storage: it connects to the node that takes writes. The
+// application_name of each connection is the process id, so that a test can find its own connections.
 func (d dialing) postgres() postgres.Config {
 	var hosts, ports []string
 	for _, addr := range d.Addrs {

@@ -83,7 +83,7 @@ func durableKills() (all []durableKill) {
 }
 
 // TestDeathAtEachMomentOfAStep kills processes at each moment of steps and sleeps. A step whose result was
-// stored never runs again, and none is lost. Where the write of the sleep takes longer than the sleep, on a busy
+// stored never runs again, and none is lost. If the write of the sleep takes longer than the sleep, on a busy
 // machine, a job needs one attempt and makes fewer calls, so that its process may end without dying.
 func TestDeathAtEachMomentOfAStep(t *testing.T) {
 	eachStorage(t, func(t *testing.T, s *server) {

@@ -54,7 +54,7 @@ type event struct {
 	From time.Time     `json:"from,omitzero"`
 	For  time.Duration `json:"for,omitempty"`
 	N    int           `json:"n,omitempty"`
-	// Ahead says that a task was claimed without being started.
+	// Ahead is true if a task was claimed without being started.
 	Ahead   bool            `json:"ahead,omitempty"`
 	Outcome storage.Outcome `json:"outcome,omitempty"`
 	State   storage.State   `json:"state,omitempty"`
@@ -64,7 +64,7 @@ type event struct {
 	Claimed time.Time `json:"at_storage,omitzero"`
 	// Begun is when the runner last checked, before the job started, that the job may start.
 	Begun time.Time `json:"begun,omitzero"`
-	// Step is what a job did, Tick the scheduled moment of a periodic task.
+	// Step is the step that a job took, Tick the scheduled moment of a periodic task.
 	Step string `json:"step,omitempty"`
 	Tick string `json:"tick,omitempty"`
 	Err  string `json:"err,omitempty"`

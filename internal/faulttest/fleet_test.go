@@ -91,7 +91,7 @@ type worker struct {
 	done  chan struct{} // closed when the process has ended; state is set by then
 	state *os.ProcessState
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	killed     bool       // by the test, or by itself as its configuration allows
 	terminated bool       // asked to end with SIGTERM
 }

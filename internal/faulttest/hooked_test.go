@@ -98,8 +98,7 @@ func (h *hooked) Describe(ctx context.Context) (storage.Description, error) {
 	return around(h, "describe", func() (storage.Description, error) { return h.Storage.Describe(ctx) })
 }
 
-// lost returns the error of a call whose request or reply was lost. The caller cannot
-// tell which of the two it was.
+// lost returns the error of a call whose request or reply was lost. The caller cannot distinguish the two.
 func lost(n int64, verb string) error {
 	return fmt.Errorf("faulttest: call %d, %s: %w", n, verb, storage.ErrUnknown)
 }

@@ -111,7 +111,7 @@ func backlog(t *testing.T, f *fleet, n int, job stepJob) {
 	}
 }
 
-// price gives the waiting tasks of q these costs, in turn.
+// price sets these costs of the waiting tasks of q, in turn.
 func price(t *testing.T, f *fleet, costs ...storage.Cost) {
 	t.Helper()
 	var txs []storage.Tx
@@ -301,7 +301,7 @@ type pricedStart struct {
 	cost int
 }
 
-// costOf returns what starts cost together.
+// costOf returns the cost of starts together.
 func costOf(starts []pricedStart) (sum int) {
 	for _, s := range starts {
 		sum += s.cost

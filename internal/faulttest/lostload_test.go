@@ -30,7 +30,7 @@ var lossyKinds = []struct {
 
 // TestARunnerThatLosesRepliesRunsEachTaskOnce lets a runner and a client work while
 // every fifth of their steps is executed without a reply. Tasks are not kept after
-// their end, so that only the identity of a call tells a repeat from a new call.
+// their end, so that only the identity of a call distinguishes a repeat from a new call.
 func TestARunnerThatLosesRepliesRunsEachTaskOnce(t *testing.T) {
 	eachServerInTurn(t, func(t *testing.T, s *server) {
 		tasks := 600

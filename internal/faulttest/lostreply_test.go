@@ -21,7 +21,7 @@ func losses(k kind) int {
 
 // lossCases are the operations that lose their reply. Before the operation is repeated,
 // something happens that a second execution would spoil. Each case checks the result of
-// its loss and returns what it adds to the totals of the queue.
+// its loss and returns its addition to the totals of the queue.
 var lossCases = map[string]func(r *lossRig, i int) storage.Totals{
 	// A task is enqueued, and has run and vanished before the repeat.
 	"enqueue": func(r *lossRig, i int) storage.Totals {

@@ -18,7 +18,7 @@ type recordingStorage struct {
 	storage.Storage
 	rec *recorder
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	fences map[storage.Ref]storage.Fence
 	sent   map[storage.Lane]sending // the last call in each lane
 }

@@ -14,7 +14,7 @@ import (
 
 // TestATerminatedRunnerGivesItsTasksBack sends SIGTERM to two runners while some of
 // their jobs finish within the grace period, some end with their context and some
-// ignore it. The tasks that they give back must start elsewhere at once, before ten
+// ignore it. The tasks that they hand back must start elsewhere at once, before ten
 // thousand waiting tasks.
 func TestATerminatedRunnerGivesItsTasksBack(t *testing.T) {
 	eachServerInTurn(t, func(t *testing.T, s *server) {

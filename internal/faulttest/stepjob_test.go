@@ -64,8 +64,7 @@ func sleep(d time.Duration) step { return step{Do: "sleep", For: d} }
 // steps returns a job of the given steps.
 func steps(s ...step) stepJob { return stepJob{Steps: s} }
 
-// again is the delay after which a task that fails or snoozes runs again, if its step
-// does not say.
+// again is the delay after which a task that fails or snoozes runs again, if its step has no delay.
 const again = 50 * time.Millisecond
 
 var errAsked = errors.New("as the step asks")
@@ -160,8 +159,7 @@ func (w *workerProcess) write(ctx context.Context, info midge.RunInfo, s step) {
 // followPrefix is the prefix of the ids of follow-ups.
 const followPrefix = "follow-"
 
-// snoozeOnce snoozes in the first run and continues in the next one. A checkpoint tells
-// the runs apart.
+// snoozeOnce snoozes in the first run and continues in the next one. A checkpoint distinguishes the runs.
 func (w *workerProcess) snoozeOnce(ctx context.Context, d time.Duration) (done bool, err error) {
 	var before string
 	var found bool

@@ -19,7 +19,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// stormJobs are the jobs of a storm: what each job does, and the state in which its task must end.
+// stormJobs are the jobs of a storm: the steps of each job, and the state in which its task must end.
 var stormJobs = []struct {
 	name  string
 	job   any
@@ -90,7 +90,7 @@ type storm struct {
 	failoverMu sync.Mutex // held during a failover, and while none may happen; guards failovers
 	failovers  []stormFailover
 
-	stormMu       sync.Mutex // guards what follows
+	stormMu       sync.Mutex // guards the fields below
 	runners       []*worker
 	frozenWorkers map[*worker]bool // frozen workers, which must not be killed
 	done          map[string]int   // how often each fault has happened

@@ -62,7 +62,7 @@ func isMaster(node *testserver.Server) bool {
 	return err == nil && strings.HasPrefix(role, "master")
 }
 
-// serves reports whether all nodes except one say that the Cluster is complete.
+// serves reports whether all nodes except one report that the Cluster is complete.
 func (n *faultInjector) serves(but *testserver.Server) bool {
 	for _, node := range n.server.cluster.Nodes() {
 		if node == but {
@@ -76,7 +76,7 @@ func (n *faultInjector) serves(but *testserver.Server) bool {
 	return true
 }
 
-// undone reports whether a failover may have undone what happened to a task at a moment.
+// undone reports whether a failover may have undone a change of a task at a moment.
 func (s *storm) undone(queue string, at time.Time) bool {
 	for _, l := range s.failovers {
 		if l.queue == queue && at.After(l.safe) && at.Before(l.promoted) {

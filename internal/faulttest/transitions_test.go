@@ -169,7 +169,7 @@ func driveTransitions(t *testing.T, store storage.Storage, queue, dir string, le
 }
 
 // checkTransitions checks that every task of driveVerbs is in its expected state, committed
-// once. refused says that calls were refused, which nobody repeats.
+// once. refused is true if calls were refused, which nobody repeats.
 func checkTransitions(t *testing.T, store storage.Storage, queue string, h history, refused bool) {
 	t.Helper()
 	checkRuns(t, h)

@@ -6,7 +6,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestPendingIsReadAsRunning checks the words of each state: what people read names the same state again.
+// TestPendingIsReadAsRunning checks the words of each state: the word that people read names the same state
+// again.
 func TestPendingIsReadAsRunning(t *testing.T) {
 	for i, s := range storage.TaskStates() {
 		word := StateWords()[i]

@@ -134,7 +134,7 @@ var table = []rule{
 		modules: []string{
 			"go.opentelemetry.io/otel",                                // a tracer provider that samples nothing
 			"github.com/hibiken/asynq", "github.com/riverqueue/river", // the rivals
-			"github.com/redis/go-redis/v9", "github.com/jackc/pgx/v5", "modernc.org/sqlite", // what the bare system uses
+			"github.com/redis/go-redis/v9", "github.com/jackc/pgx/v5", "modernc.org/sqlite", // the bare system uses them
 			"golang.org/x/sys", // processor time of a process
 		},
 	},
@@ -206,7 +206,7 @@ var table = []rule{
 		testModules: []string{"go.uber.org/zap", "github.com/jackc/pgx/v5"}, // a runner's log; other transactions
 	},
 	{
-		room:    "internal/way", // what tools/way.sh measures
+		room:    "internal/way", // tools/way.sh measures it
 		rooms:   []string{".", "storage/memory", "storage/redis", "storage"},
 		modules: []string{"github.com/alicebob/miniredis/v2", "go.uber.org/zap"},
 	},
@@ -223,7 +223,7 @@ var table = []rule{
 		room:      "internal/faulttest",
 		testRooms: []string{".", "storage/..."},
 		testModules: []string{
-			"go.uber.org/zap",                  // what workers log
+			"go.uber.org/zap",                  // workers log with it
 			"github.com/redis/go-redis/v9",     // an application's own client, through a proxy
 			"github.com/jackc/pgx/v5",          // an application's own transaction
 			"github.com/alicebob/miniredis/v2", // runs without a server

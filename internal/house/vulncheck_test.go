@@ -14,8 +14,8 @@ import (
 const unreachable = "govulncheck: fetching vulnerabilities: no such host"
 
 // TestVulncheckFailsForWhatItFound checks that vulncheck.sh fails if a vulnerability was
-// found, and for every other failure except an unreachable database. In that case it
-// must say that nothing was checked.
+// found, and for every other failure except an unreachable database. In that case it must report that nothing
+// was checked.
 func TestVulncheckFailsForWhatItFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		says string

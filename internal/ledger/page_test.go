@@ -94,8 +94,8 @@ func TestDamageToAPageIsFound(t *testing.T) {
 	}
 }
 
-// FuzzPage gives each input a valid checksum, so that it tests the decoding of damaged contents. A page that
-// can be read can be appended to, and can be read again.
+// FuzzPage adds a valid checksum to each input, so that it tests the decoding of damaged contents. A page
+// that can be read can be appended to, and can be read again.
 func FuzzPage(f *testing.F) {
 	p, _ := randomPage(rand.New(rand.NewPCG(5, 6)))
 	f.Add(p.encode())

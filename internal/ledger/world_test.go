@@ -166,7 +166,8 @@ func (w *world) read(from, to time.Time, step time.Duration, queues ...string) *
 	return s
 }
 
-// sums checks that Sums returns what a Series has of all queues together, and nothing of each queue and kind.
+// sums checks that Sums returns the counts that a Series has of all queues together, and nothing of each
+// queue and kind.
 func (w *world) sums(of *Series, from, to time.Time, step time.Duration) {
 	w.Helper()
 	sums, err := New(w).Sums(w.Context(), from, to, step)

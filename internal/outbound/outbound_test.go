@@ -84,8 +84,8 @@ func TestAPrefixHasAnAddress(t *testing.T) {
 	}
 }
 
-// TestATransportUsesNoProxy looks at the transport itself, because the standard library never uses a proxy for a host
-// of this machine.
+// TestATransportUsesNoProxy checks the transport itself, because the standard library never uses a proxy for
+// a host of this machine.
 func TestATransportUsesNoProxy(t *testing.T) {
 	c := NewTransport(func(netip.Addr) error { return nil }, nil)
 	if c.Proxy != nil || !c.DisableKeepAlives || c.TLSClientConfig.MinVersion != tls.VersionTLS12 {

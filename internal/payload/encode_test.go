@@ -9,7 +9,7 @@ import (
 	"github.com/midgehq/midge/internal/codec"
 )
 
-// FuzzJSONAlone compares how JSON becomes parameters with what the reader of every value finds.
+// FuzzJSONAlone compares how JSON becomes parameters with the findings of the reader of every value.
 func FuzzJSONAlone(f *testing.F) {
 	for _, text := range []string{
 		`{"a": [1, "]}\"[{", {}], "b\\": null}`, ` 1e999 `, `"\ud800"`, `"`, `{"a" 1}`, `[1] 2`, `[1,]`, ``, "\xff", "\"\xff\"",

@@ -6,7 +6,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAnImportNeverRuns says the reason of its record.
+// TestAnImportNeverRuns checks the reason of its record.
 func TestAnImportNeverRuns(t *testing.T) {
 	task := storage.Task{Kind: storage.ImportKind, Encoding: "json", Payload: []byte(`{}`), State: storage.Scheduled}
 	if got := Why(task, "it is due"); got != "it records an import and never runs" || !Records(task) {

@@ -30,7 +30,7 @@ func TestNoMemberIsRenamed(t *testing.T) {
 	}
 }
 
-// TestTextIsUTF8 gives parameters in Latin-1, which JSON would decode as U+FFFD.
+// TestTextIsUTF8 passes parameters in Latin-1, which JSON would decode as U+FFFD.
 func TestTextIsUTF8(t *testing.T) {
 	text := []byte("{\"name\":\"M\xfcller\"}")
 	refused := map[string]error{"CheckJSON": payload.CheckJSON("@file", text)}

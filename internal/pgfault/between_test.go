@@ -242,7 +242,7 @@ func (g *gap) putOff() {
 	}
 }
 
-// TestATaskBetweenTwoLooks requeues a dead task while another step looks for it, first in
+// TestATaskBetweenTwoLooks requeues a dead task while another step searches for it, first in
 // the table of live tasks and then in the table of ended ones. A gate in a copy of the
 // function load stops that step between the two.
 func TestATaskBetweenTwoLooks(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 )
 
 // deafProxy is a proxy between clients and a server that can drop notifications.
-// Everything else passes, so the connections look healthy.
+// Everything else passes, so the connections seem healthy.
 type deafProxy struct {
 	target string
 	dir    string

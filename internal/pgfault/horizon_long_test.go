@@ -50,7 +50,7 @@ func TestATransactionStaysOpen(t *testing.T) {
 	l.report("recovery", recovery)
 	in := l.in.Load()
 	n, p99 := l.report("after", 30*time.Second)
-	// A busy machine enqueues less. What counts is that all enqueued jobs run at once.
+	// A busy machine enqueues less. The test is that all enqueued jobs run at once.
 	if enqueued := float64(l.in.Load()-in) / 30; n < enqueued*95/100 || p99 > time.Second {
 		t.Errorf("after it %.0f of %.0f jobs a second, p99 %v, want all and less than a second", n, enqueued, p99)
 	}

@@ -29,8 +29,8 @@ func TestDeadRowsAreNotVisited(t *testing.T) {
 		return value[int64](t, conn, "SELECT coalesce(sum(shared_blks_hit + shared_blks_read), 0)::int8 "+
 			"FROM pg_stat_statements WHERE query ~ '(claim|enqueue|finish)[(]'")
 	}
-	// Take the third quartile: a claim looks at everything once a second or less often, which is up to a fifth of the
-	// cycles on a busy machine.
+	// Take the third quartile: a claim reads everything once a second or less often, which is up to a fifth
+	// of the cycles on a busy machine.
 	cost := func() int64 {
 		costs := make([]int64, cycles)
 		for i := range costs {

@@ -20,7 +20,7 @@ func TestPooledTransactions(t *testing.T) {
 	// would wait for seconds. Thus a proxy serves some rules only. Connections must not be replaced for their
 	// age: pgbouncer 1.18 ends with "bad server state: 11" if it does so after a cancel.
 	const each = 40
-	var mu sync.Mutex // guards what follows
+	var mu sync.Mutex // guards the variables below
 	var bouncer *testserver.PgBouncer
 	served := 0
 	next := func() *testserver.PgBouncer {

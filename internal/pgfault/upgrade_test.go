@@ -72,7 +72,7 @@ type fleet struct {
 	cfg      postgres.Config
 	programs map[string]string
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	enqueued map[string]bool
 	ran      map[string]int
 }
@@ -85,7 +85,7 @@ type peer struct {
 	ended chan struct{} // closed when all its output was read
 	quiet chan struct{} // closed when it enqueues nothing more
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	lines int
 }
 

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A contactStep is an answer that tells so many milliseconds, or a claim that is sent at that time: it may
+// A contactStep is an answer with so many milliseconds, or a claim that is sent at that time: it may
 // recover leases that ended before the moment want; 0 stands for none.
 type contactStep struct {
 	name       string

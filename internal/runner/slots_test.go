@@ -43,7 +43,7 @@ func TestReleaseLeavesASettleToItsEnd(t *testing.T) {
 	}
 }
 
-// TestASecondSuspectIsGivenBack checks this also where another claim brought the second one.
+// TestASecondSuspectIsGivenBack checks this also if another claim brought the second one.
 func TestASecondSuspectIsGivenBack(t *testing.T) {
 	s := slotsOf(4)
 	first, second := &Attempt{suspect: true}, &Attempt{suspect: true}

@@ -68,7 +68,7 @@ func TestASkippedTestOfAnyLaneFailsTheWhole(t *testing.T) {
 	}
 }
 
-// TestThePlanRunsEachPackageOnce looks for each folder with tests in the plan. The root of the
+// TestThePlanRunsEachPackageOnce searches the plan for each folder with tests. The root of the
 // repository is two folders above.
 func TestThePlanRunsEachPackageOnce(t *testing.T) {
 	runs := make(map[string]int) // by folder
@@ -86,7 +86,7 @@ func TestThePlanRunsEachPackageOnce(t *testing.T) {
 	}
 }
 
-// TestTheTestsThatARunSkipsAreRun looks for each test that a run skips in the runs of these tests alone.
+// TestTheTestsThatARunSkipsAreRun searches the runs of these tests alone for each test that a run skips.
 func TestTheTestsThatARunSkipsAreRun(t *testing.T) {
 	all := planned(t)
 	for _, r := range all {

@@ -172,7 +172,7 @@ func raced(args ...string) []string { return append(plain(detector...), args...)
 // instrumentation it would be reported as a race.
 //
 // Nothing is compiled with debugging information, which go test does not link, and which is a seventh of
-// the compiler's work. Runs without the detector share what they compile with the linters and with go
+// the compiler's work. Runs without the detector share their compiled packages with the linters and with go
 // test by hand, so they have it.
 var detector = []string{
 	"-race", "-gcflags=all=-dwarf=false",
@@ -182,7 +182,7 @@ var detector = []string{
 }
 
 // compile compiles the packages of the root that are no programs, with the race detector and without.
-// Otherwise tests that begin side by side would each compile what they share.
+// Otherwise tests that begin side by side would each compile the packages that they share.
 func compile(ctx context.Context) error {
 	libraries := `{{if ne .Name "main"}}{{.ImportPath}}{{end}}`
 	list, err := exec.CommandContext(ctx, "go", "list", "-f", libraries, "./...").Output()

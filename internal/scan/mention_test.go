@@ -35,7 +35,7 @@ func TestATextMentionsTasks(t *testing.T) {
 	}
 }
 
-// TestARefIsWhatItIs checks a ref whose names look like words of a log.
+// TestARefIsWhatItIs checks a ref whose names resemble words of a log.
 func TestARefIsWhatItIs(t *testing.T) {
 	want := storage.Ref{Queue: "queue:eu", ID: "task:5"}
 	if refs, _ := Mentioned(" " + want.String() + "\n"); len(refs) == 0 || refs[0] != want {

@@ -138,7 +138,7 @@ func TestCronNext(t *testing.T) {
 		{"0 3 * * *", "", "1960-01-01T12:00:00Z", "1960-01-02T03:00:00Z"},
 		{"0 0 30 2 *", "", "2026-01-01T00:00:00Z", "0001-01-01T00:00:00Z"}, // never
 		{"0 0 30 2 *", "Europe/Berlin", "2026-01-01T00:00:00Z", "0001-01-01T00:00:00Z"},
-		{"0 3 * * *", "", "2199-12-31T12:00:00Z", "0001-01-01T00:00:00Z"}, // beyond what storages keep
+		{"0 3 * * *", "", "2199-12-31T12:00:00Z", "0001-01-01T00:00:00Z"}, // beyond the times that storages keep
 	}
 	for _, c := range cases {
 		s, err := Cron(c.line).In(c.zone)
@@ -213,7 +213,7 @@ func TestInvalidSchedules(t *testing.T) {
 	}
 }
 
-// A cursor comes from the storage: whatever it says, the next tick is found within a millisecond,
+// A cursor comes from the storage: whatever it holds, the next tick is found within a millisecond,
 // and the ticks of a zone ascend.
 func FuzzSchedule(f *testing.F) {
 	for _, seed := range []struct{ spec, zone string }{

@@ -72,9 +72,9 @@ func TestInvalidJitter(t *testing.T) {
 	}
 }
 
-// TestEachMomentTicksOnce declares random schedules, changes their jitter now and then, and looks at random
-// times for what is due. Each moment of a schedule ticks once, however long the jitter is. A change of a jitter
-// that is longer than the interval may leave moments out, so that no tick is before the last one.
+// TestEachMomentTicksOnce declares random schedules, changes their jitter now and then, and reads at random
+// times the moments that are due. Each moment of a schedule ticks once, however long the jitter is. A change
+// of a jitter that is longer than the interval may leave moments out, so that no tick is before the last one.
 func TestEachMomentTicksOnce(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -180,7 +180,7 @@ func (w *tickWalk) run(what string) {
 	w.compare(what, plain, begun, shortest)
 }
 
-// compare compares the moments that ticked with those of the schedule. whole says that none may be missing.
+// compare compares the moments that ticked with those of the schedule. whole is true if none may be missing.
 func (w *tickWalk) compare(what string, plain Schedule, begun time.Time, whole bool) {
 	w.Helper()
 	if !slices.IsSortedFunc(w.moments, time.Time.Compare) {

@@ -60,7 +60,7 @@ func TestACheckpointWithoutStepsIsStoredAsItIs(t *testing.T) {
 	}
 }
 
-// The layout is part of what a storage keeps: other programs read it.
+// The layout is part of the stored data: other programs read it.
 func TestTheLayout(t *testing.T) {
 	e := Envelope{Checkpoint: []byte("7"), Steps: []Step{{
 		Name: "a", Ended: time.UnixMicro(256), Took: 2 * time.Microsecond, Until: time.UnixMicro(3), Result: []byte("r"),
@@ -84,8 +84,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Bytes from a storage may be damaged in any way: each gives an envelope that is stored as the same bytes, or
-// an error that says so.
+// Bytes from a storage may be damaged in any way: each is decoded to an envelope that is stored as the same
+// bytes, or to an error about the damage.
 func TestDamagedBytes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	e := Envelope{Checkpoint: []byte("7"), Steps: make([]Step, 3)}

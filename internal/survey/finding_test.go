@@ -161,7 +161,7 @@ func decline(t *testing.T, session *storage.Session, kind string) {
 	}
 }
 
-// TestAStorageWithoutARunnerHasAProblem checks the findings while no runner is alive. Nobody is told to
+// TestAStorageWithoutARunnerHasAProblem checks the findings while no runner is alive. No finding advises to
 // remove a schedule then, because the program that declares it may only have crashed.
 func TestAStorageWithoutARunnerHasAProblem(t *testing.T) {
 	declared := storage.Declaration{Spec: "every 1h0m0s", CatchUp: "one", Hash: "h"}

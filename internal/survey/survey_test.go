@@ -14,7 +14,7 @@ import (
 )
 
 // TestEachTotalChangesTheMark checks that a page is fetched again if only one total of a queue has changed: a
-// task may crash, come back and wait again between two looks.
+// task may crash, come back and wait again between two reads.
 func TestEachTotalChangesTheMark(t *testing.T) {
 	before := (&Queue{}).mark()
 	totals := reflect.TypeFor[storage.Totals]()
@@ -164,7 +164,7 @@ func TestAKindIsUnknownSinceItsOwnTime(t *testing.T) {
 	}
 }
 
-// TestAForecastLooksBackFarEnough checks that a forecast does not use sizes from a second ago, which give no
+// TestAForecastLooksBackFarEnough checks that a forecast does not use sizes from a second ago, which have no
 // rate.
 func TestAForecastLooksBackFarEnough(t *testing.T) {
 	sc, s, _, ahead := mourning(t)

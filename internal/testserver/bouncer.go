@@ -32,8 +32,8 @@ type PgBouncer struct {
 }
 
 // PooledSessions are lines of a pgbouncer's configuration. With these it pools sessions: a session of the
-// server serves one client after the other, and keeps what PostgreSQL compiled and planned for it. All else
-// that a client leaves in a session is reset.
+// server serves one client after the other, and keeps the code and the plans that PostgreSQL made for it. All
+// else that a client leaves in a session is reset.
 var PooledSessions = []string{
 	"pool_mode = session",
 	"server_round_robin = 0",

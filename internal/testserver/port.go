@@ -46,8 +46,8 @@ func reservePort() (*reservation, error) {
 	return nil, errors.New("testserver: no free port in 1000 tries")
 }
 
-// reserve reserves a port, whether or not a server listens on it. The caller releases what it returns,
-// also after an error.
+// reserve reserves a port, whether or not a server listens on it. The caller releases the reservation, also
+// after an error.
 func reserve(port int) (*reservation, error) {
 	r := &reservation{port: port}
 	for i, number := range []int{port, port + busOffset} {

@@ -196,7 +196,7 @@ func (p *Proxy) forward(ctx context.Context, client net.Conn) {
 	l.lost()
 }
 
-// passage returns what applies to a packet that arrives now: the gate, which is closed
+// passage returns the rules for a packet that arrives now: the gate, which is closed
 // while packets may pass, and the delay of one direction.
 func (p *Proxy) passage() (gate <-chan struct{}, delay time.Duration) {
 	p.mu.Lock()

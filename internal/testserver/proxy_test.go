@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// echo is a server that sends every command back as its reply and records what it
-// received.
+// echo is a server that sends every command back as its reply and records the commands that it received.
 type echo struct {
 	listener net.Listener
 	serving  sync.WaitGroup

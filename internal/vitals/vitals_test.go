@@ -171,7 +171,7 @@ func TestDamagedVitals(t *testing.T) {
 	}
 }
 
-// FuzzDecode gives each input a valid checksum, so that it tests the decoding of
+// FuzzDecode adds a valid checksum to each input, so that it tests the decoding of
 // damaged contents.
 func FuzzDecode(f *testing.F) {
 	v := Vitals{Memory: 1, Kinds: []Kind{{Name: "a", Failed: 1, Runs: Histogram{1, 2, 3}}}}

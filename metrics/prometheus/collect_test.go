@@ -34,7 +34,7 @@ func TestAScrapeTellsWhatTheStorageHolds(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- runner.Run(ctx) }()
 		a.enqueue(work{"cancelled"})
-		after(15 * time.Second) // a heartbeat says what runs
+		after(15 * time.Second) // a heartbeat lists the running tasks
 
 		a.shows("midge_tasks", "state", map[string]float64{"waiting": 3, "pending": 1, "dead": 0})
 		a.shows("midge_oldest_waiting_seconds", "queue", map[string]float64{"mail": 75, "paused": 15, "default": 0})
@@ -111,7 +111,7 @@ func TestAScrapeCountsTheTasksInPartitions(t *testing.T) {
 	})
 }
 
-// shows fails the test where a gauge does not have the wanted values.
+// shows fails the test if a gauge does not have the wanted values.
 func (a *app) shows(metric, label string, want map[string]float64) {
 	a.Helper()
 	got := a.gathered(metric, label, gauge)

@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// An application needs three lines: the metrics, what counts attempts, and a handler.
+// An application needs three lines: the metrics, the counters of attempts, and a handler.
 func ExampleNew() {
 	store, err := memory.Open(memory.Config{})
 	if err != nil {

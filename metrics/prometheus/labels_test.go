@@ -32,7 +32,7 @@ func matchers(t *testing.T) (all []matcher) {
 }
 
 // TestRulesAndBoardMatchValuesThatThereAre compares each value of a label in the alert rules, their tests and
-// the board with the values that the code gives the label.
+// the board with the values that the code sets for the label.
 func TestRulesAndBoardMatchValuesThatThereAre(t *testing.T) {
 	bubble(t, storage.Limits{}, func(a *app) {
 		a.enqueue(work{"first"})

@@ -17,7 +17,7 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// work is a job whose name says how it ends.
+// work is a job whose name decides how it ends.
 type work struct{ Name string }
 
 var errBroken = errors.New("it is broken")
@@ -99,7 +99,7 @@ func (a *app) run(store storage.Storage, queue string, concurrency int) (stop fu
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = runner.Run(ctx) // an error says only that jobs outlived the grace period
+		_ = runner.Run(ctx) // an error means only that jobs outlived the grace period
 	}()
 	return func() {
 		cancel()

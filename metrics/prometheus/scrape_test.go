@@ -22,7 +22,7 @@ import (
 )
 
 // program finds a program of Prometheus, which tools/need-prometheus.sh downloads. The test is
-// skipped unless MIDGE_TEST_SERVERS says that tests run with real servers.
+// skipped unless MIDGE_TEST_SERVERS shows that tests run with real servers.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	if v := os.Getenv("MIDGE_TEST_SERVERS"); v == "" || v == "0" {
@@ -96,7 +96,7 @@ func scraping(t *testing.T, target string) *server {
 	return s
 }
 
-// get reads from the server. It returns nil where the server does not answer.
+// get reads from the server. It returns nil if the server does not answer.
 func (s *server) get(path string, query url.Values) []byte {
 	s.Helper()
 	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet,

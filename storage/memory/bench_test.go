@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The figure to look at is tasks/s: one operation of a benchmark is one task.
+// The figure that counts is tasks/s: one operation of a benchmark is one task.
 
 func BenchmarkInsert(b *testing.B) {
 	for _, size := range []int{1, 100} {

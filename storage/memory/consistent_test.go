@@ -198,7 +198,7 @@ func (c *chaos) addTo(tx *storage.Tx) {
 	}
 }
 
-// version reads a task's version, 1 where there is none.
+// version reads a task's version, 1 if there is none.
 func (c *chaos) version(ref storage.Ref) int64 {
 	t, err := c.store.Task(c.Context(), ref)
 	if err != nil {
@@ -295,8 +295,8 @@ func TestConsistentUnderConcurrency(t *testing.T) {
 	h.consistent()
 }
 
-// namedStand returns how many tasks stand in the lines of kinds and of partitions, which must be in the ring as
-// they say.
+// namedStand returns how many tasks stand in the lines of kinds and of partitions, which must be in the ring
+// accordingly.
 func (q *queue) namedStand() (stand int, err error) {
 	for i, l := range q.subs {
 		if l.size == 0 || l.Size != int64(l.size) || l.Queue != &q.Queue || i > 0 && q.subs[i-1].Sub >= l.Sub {

@@ -28,7 +28,7 @@ func TestContract(t *testing.T) {
 }
 
 // The tests below are particular to this storage: its time in a bubble, the memory that it
-// sweeps, and its choices where the contract leaves one.
+// sweeps, and the choices that the contract leaves open.
 
 func job(id string) storage.Insert {
 	return storage.Insert{
@@ -240,8 +240,8 @@ func (h *harness) queuesAre(want ...string) {
 }
 
 // TestAClaimPassesOverABatchOfTasksThatAWrongClockDeclined: one Claim passes over at most a batch of tasks
-// that a wrong clock stamped. Each Claim says that there is more to do, until Claims have reached the tasks
-// behind them.
+// that a wrong clock stamped. Each Claim reports that there is more to do, until Claims have reached the
+// tasks behind them.
 func TestAClaimPassesOverABatchOfTasksThatAWrongClockDeclined(t *testing.T) {
 	const wrong, least = 1000, 4
 	var ahead time.Duration

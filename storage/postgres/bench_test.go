@@ -29,8 +29,8 @@ func slow(b *testing.B) (postgres.Config, *testserver.PostgresServer) {
 	return fresh(b, postgres.Config{URL: server.URL()}), server
 }
 
-// cpu gives the processor time that a process and its children have used, 0 where the system does not
-// tell.
+// cpu returns the processor time that a process and its children have used, 0 if the system does not report
+// it.
 func cpu(pid int) (used time.Duration) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {
@@ -103,7 +103,7 @@ func BenchmarkProducers(b *testing.B) {
 	}
 }
 
-// BenchmarkBare measures what any queue in PostgreSQL pays for an enqueue: one prepared insert of
+// BenchmarkBare measures the cost that any queue in PostgreSQL pays for an enqueue: one prepared insert of
 // such a row into a table with two indexes, and its commit.
 func BenchmarkBare(b *testing.B) {
 	cfg, server := slow(b)

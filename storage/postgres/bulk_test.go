@@ -49,8 +49,8 @@ func TestAStuckCopyIsEnded(t *testing.T) {
 	}
 }
 
-// stuck begins a transaction whose copy sends no rows until giveUp is called; the channel gives the
-// copy's error. stuck returns once the server waits for rows.
+// stuck begins a transaction whose copy sends no rows until giveUp is called; the channel receives the copy's
+// error. stuck returns once the server waits for rows.
 func stuck(t *testing.T, begins, copies string) (ended <-chan error, giveUp func()) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), shared.URL())

@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// manyInserts gives a part with many inserts, one of them larger than the driver reads at a time.
+// manyInserts returns a part with many inserts, one of them larger than the driver reads at a time.
 func manyInserts() ([]*part, map[string]int32) {
 	txs := make([]storage.Tx, 200)
 	for i := range txs {

@@ -18,9 +18,8 @@ func (s *shop) promptly(like string) {
 	s.damage("UPDATE %s.tasks SET line = line + 1, flags = flags | 4 WHERE line & 15 = 1 AND id LIKE $1::text::bytea", like)
 }
 
-// TestAClaimLocksWhatItChooses expects a claim to lock no other task. Where another transaction has
-// locked the first tasks, the claim takes those behind them, and says when to look again for the
-// rest.
+// TestAClaimLocksWhatItChooses expects a claim to lock no other task. If another transaction has
+// locked the first tasks, the claim takes those behind them, and returns when to search again for the rest.
 func TestAClaimLocksWhatItChooses(t *testing.T) {
 	s := newShop(t)
 	for i := range 8 {
@@ -114,7 +113,7 @@ func TestClaimsThatChooseTakeEachTaskOnce(t *testing.T) {
 }
 
 // TestAClaimPassesOverTasksThatATransactionHas locks more tasks at the head of a queue than a claim
-// reads. The claim says when to look for them again, in the general way and in the short way.
+// reads. The claim returns when to search for them again, in the general way and in the short way.
 func TestAClaimPassesOverTasksThatATransactionHas(t *testing.T) {
 	const tasks, had, most = 360, 340, 10
 	for name, general := range map[string]bool{"the short way": false, "the engine chooses": true} {
@@ -199,7 +198,7 @@ func (s *shop) declineMany(more int, like string, kinds ...string) {
 	s.exec("VACUUM ANALYZE {schema}.tasks")
 }
 
-// read gives how many tasks the server has read through an index.
+// read returns how many tasks the server has read through an index.
 func (s *shop) read() (n int) {
 	s.Helper()
 	s.exec("SELECT pg_stat_force_next_flush()")

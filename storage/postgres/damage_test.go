@@ -92,7 +92,7 @@ func TestADamagedNameIsNoQueue(t *testing.T) {
 	s.want("queues", fmt.Sprint(names), "[a c]")
 }
 
-// TestAListingGoesOnBehindDamagedIDs gives tasks damaged ids, short and long.
+// TestAListingGoesOnBehindDamagedIDs sets damaged ids of tasks, short and long.
 func TestAListingGoesOnBehindDamagedIDs(t *testing.T) {
 	s := newShop(t)
 	for _, id := range []string{"a", "b", "c", "d"} {
@@ -114,7 +114,7 @@ func TestAListingGoesOnBehindDamagedIDs(t *testing.T) {
 	s.want("listed", fmt.Sprint(ids), "[b d]")
 }
 
-// TestTheNewestGoOnBehindDamagedIDs gives tasks damaged ids, short and long.
+// TestTheNewestGoOnBehindDamagedIDs sets damaged ids of tasks, short and long.
 func TestTheNewestGoOnBehindDamagedIDs(t *testing.T) {
 	s := newShop(t)
 	for _, id := range []string{"a", "b", "c", "d"} {

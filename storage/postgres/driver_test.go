@@ -43,7 +43,7 @@ func (d *plainDriver) note(text string) {
 	d.sent = append(d.sent, text)
 }
 
-// connection is what database/sql needs of a connection.
+// connection has the methods that database/sql needs of a connection.
 type connection interface {
 	driver.Conn
 	driver.ConnBeginTx

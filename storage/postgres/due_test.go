@@ -20,7 +20,7 @@ func (s *shop) awaitAllDue() {
 }
 
 // TestWhatATransactionHoldsIsLookedAtLater has the application cancel a task in a transaction that
-// stays open. A claim that finds no other task does not say that there is more.
+// stays open. A claim that finds no other task does not report that there is more.
 func TestWhatATransactionHoldsIsLookedAtLater(t *testing.T) {
 	in := insertOf("a")
 	for name, await := range map[string]func(s *shop){

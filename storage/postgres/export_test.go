@@ -11,7 +11,7 @@ import (
 )
 
 // Flush carries out calls of one Tx each in one flush, like the combiner with calls that arrive while
-// another one is under way, and gives the outcome of each.
+// another one is under way, and returns the outcome of each.
 func (s *Storage) Flush(
 	ctx context.Context, calls []storage.Call, txs []storage.Tx,
 ) (applied [][]storage.Applied, errs []error) {
@@ -89,7 +89,7 @@ func (s *Storage) DeafFor(d time.Duration) { s.wake.deafFor = d }
 // Version is the version of this client.
 const Version = version
 
-// Scripts gives the names and texts of the scripts in a folder of schema.
+// Scripts returns the names and texts of the scripts in a folder of schema.
 func Scripts(dir string) (names, all []string, err error) { return texts(dir + "/*.sql") }
 
 // InSchema puts the names that the server knows into a text.
@@ -148,7 +148,7 @@ func (s *Storage) Exhaust(ctx context.Context) (giveBack func(), err error) {
 // NoShort makes every claim and flush go the general way from now on.
 func (s *Storage) NoShort() { s.noShort = true }
 
-// Tell tells other processes of an event in a queue.
+// Tell notifies other processes of an event in a queue.
 func (s *Storage) Tell(ctx context.Context, queue int32) error {
 	return s.tell(ctx, "w", []int32{queue})
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestHintsFollowAShortQueue has claims take tasks that were inserted a moment ago, as where runners
-// keep up: places passed a while ago need not be looked at again, though the last task taken is new.
+// TestHintsFollowAShortQueue has claims take tasks that were inserted a moment ago, as happens while runners
+// keep up: places passed a while ago need not be read again, though the last task taken is new.
 func TestHintsFollowAShortQueue(t *testing.T) {
 	const second, priority = int64(time.Second / time.Microsecond), 9
 	band := int64(priority) << 56
@@ -24,7 +24,7 @@ func TestHintsFollowAShortQueue(t *testing.T) {
 	}
 }
 
-// TestHintsNeedALook has claims without room, which tell nothing about the waiting tasks.
+// TestHintsNeedALook has claims without room, which show nothing about the waiting tasks.
 func TestHintsNeedALook(t *testing.T) {
 	h := &hints{known: make(map[string]*hint)}
 	h.learn("q", seen{now: 1, from: unknown, looked: false})

@@ -37,7 +37,7 @@ func (s *shop) jobs() map[string]job {
 	return all
 }
 
-// told gives the value of a column as text, "-" for null.
+// told returns the value of a column as text, "-" for null.
 func told[V any](v *V) string {
 	if v == nil {
 		return "-"
@@ -59,7 +59,7 @@ func at(t *time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// jobOf gives what the view has to say of a task.
+// jobOf returns the row that the view has to have for a task.
 func jobOf(t *storage.Task) string {
 	state, priority, retries := string(t.State), int16(t.Priority), int64(t.Retries)
 	j := job{

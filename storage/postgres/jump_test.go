@@ -74,7 +74,7 @@ func TestAnyStepFindsAJump(t *testing.T) {
 }
 
 // TestAStepThatWasHeldUpIsNoClockSetBack: a step whose process stood still read the clock before
-// others moved the mark on by minutes. That tells nothing about the clock.
+// others moved the mark on by minutes. That shows nothing about the clock.
 func TestAStepThatWasHeldUpIsNoClockSetBack(t *testing.T) {
 	s := newShop(t)
 	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("a")}})

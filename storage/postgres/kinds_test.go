@@ -30,7 +30,7 @@ func (s *shop) naming(n int, kinds ...string) storage.Claimed {
 	return s.claimed(req)
 }
 
-// daysPass makes every declined task look as if it had stood in its line for two days, while no claim
+// daysPass changes every declined task as if it had stood in its line for two days, while no claim
 // named its kind.
 func (s *shop) daysPass() {
 	s.Helper()

@@ -190,7 +190,8 @@ func TestADamagedLimitIsCounted(t *testing.T) {
 	})
 }
 
-// TestALimitKeepsItsRowAndItsQueue looks at the tables: only a queue with a limit has a row, and is not abandoned.
+// TestALimitKeepsItsRowAndItsQueue reads the tables: only a queue with a limit has a row, and is not
+// abandoned.
 func TestALimitKeepsItsRowAndItsQueue(t *testing.T) {
 	s := newShop(t)
 	rows := func() string {

@@ -135,7 +135,7 @@ func TestASchemaSaysWhomItServes(t *testing.T) {
 	for name, c := range map[string]struct {
 		disturb         string
 		opens, migrates bool
-		want            postgres.SchemaError // the error that Open gives
+		want            postgres.SchemaError // the error that Open returns
 	}{
 		"a newer version beside ours": {
 			disturb: "INSERT INTO %[1]s.functions (version, oldest, names) VALUES (" + newer + ", 1, '{}')",
@@ -181,7 +181,7 @@ func TestASchemaSaysWhomItServes(t *testing.T) {
 	}
 }
 
-// opens checks that Open succeeds where want is true, and else returns the error as.
+// opens checks that Open succeeds if want is true, and else returns the error as.
 func opens(t *testing.T, cfg postgres.Config, want bool, as *postgres.SchemaError) {
 	t.Helper()
 	store, err := postgres.Open(t.Context(), cfg)
@@ -302,7 +302,7 @@ func TestOpenRefusesABadConfig(t *testing.T) {
 	}
 }
 
-// TestOpenRefusesAMissingDatabase: the error says that trying again would not help.
+// TestOpenRefusesAMissingDatabase: the error states that trying again would not help.
 func TestOpenRefusesAMissingDatabase(t *testing.T) {
 	testserver.RequirePostgres(t)
 	elsewhere := strings.Replace(shared.URL(), "/postgres?", "/nowhere?", 1)

@@ -47,8 +47,8 @@ func TestAWakeUpOutlivesThePause(t *testing.T) {
 }
 
 // TestWakeUpsDoNotPileUp has each notification take a second, as on a dead connection, while tasks
-// are enqueued in a few queues. Wake-ups are gathered: one notification is under way at a time, and
-// the last event is told.
+// are enqueued in a few queues. Wake-ups are gathered: one notification is under way at a time, and the last
+// event is sent.
 func TestWakeUpsDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sending, most, sends atomic.Int64

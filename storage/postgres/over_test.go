@@ -12,7 +12,7 @@ import (
 )
 
 // TestATransactionThatIsOver: within a transaction that has ended, or in which a statement failed, each verb
-// says so, and never that the outcome is unknown.
+// returns that error, and never that the outcome is unknown.
 func TestATransactionThatIsOver(t *testing.T) {
 	s := newShop(t)
 	for how, statements := range map[string][]string{

@@ -439,7 +439,7 @@ func TestAClaimReadsAFewOfManyPartitions(t *testing.T) {
 	s.want("claimed", len(s.claim(storage.MaxClaim).Tasks), storage.MaxClaim)
 }
 
-// TestAPartitionBeginsAgain at the end of the ring, where all of its tasks leave it before another joins, and only
+// TestAPartitionBeginsAgain at the end of the ring, if all of its tasks leave it before another joins, and only
 // then.
 func TestAPartitionBeginsAgain(t *testing.T) {
 	priority := 3

@@ -17,7 +17,7 @@ import (
 const patience = 5 * time.Minute
 
 // TestPlansNeedNoStatistics makes every plan while the planner takes the tables for empty, fills the
-// tables, and looks at what the server does then: no step may read a whole table.
+// tables, and checks the reads of the server then: no step may read a whole table.
 func TestPlansNeedNoStatistics(t *testing.T) {
 	testserver.RequirePostgres(t)
 	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true, Config: []string{
@@ -164,7 +164,7 @@ func amongManyLanes(t *testing.T, server *testserver.PostgresServer, cfg postgre
 	all.Wait()
 }
 
-// endings gives extensions of leases, and settles with every outcome, most of them completions.
+// endings returns extensions of leases, and settles with every outcome, most of them completions.
 func endings(fences []storage.Fence) (x storage.ExtendRequest, txs []storage.Tx) {
 	outcomes := []storage.Outcome{storage.Complete, storage.Bury, storage.Fail, storage.Cancel}
 	for i, f := range fences {

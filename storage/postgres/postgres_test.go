@@ -86,7 +86,7 @@ func TestContractWithoutShortWays(t *testing.T) {
 	}, generalTopics...)
 }
 
-// fresh gives a configuration with an empty schema of its own.
+// fresh returns a configuration with an empty schema of its own.
 func fresh(t testing.TB, cfg postgres.Config) postgres.Config {
 	t.Helper()
 	if cfg.URL == "" {
@@ -125,7 +125,7 @@ func reused(t testing.TB, limits storage.Limits) postgres.Config {
 			return
 		}
 		after, err := definitions(ctx, cfg.Schema)
-		if err != nil || after != before { // an error says that a table is missing
+		if err != nil || after != before { // an error means that a table is missing
 			return
 		}
 		if _, err := statements.Exec(ctx, inSchema(empty, cfg.Schema)); err != nil {
@@ -199,7 +199,7 @@ const empty = `DO $$
 		END LOOP;
 	END $$`
 
-// opener opens a storage, again on the same data where asked to, and prepares each.
+// opener opens a storage, again on the same data if asked to, and prepares each.
 func opener(t testing.TB, cfg postgres.Config, prepare func(*postgres.Storage)) storagetest.Opened {
 	t.Helper()
 	open := func(t testing.TB) storage.Storage {

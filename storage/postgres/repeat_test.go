@@ -69,7 +69,7 @@ func (s *shop) configuring(settings storage.Settings) func(storage.Call) error {
 	return func(call storage.Call) error { return s.store.Configure(s.Context(), call, "q", settings) }
 }
 
-// waiting waits for what comes once all that came before is heard.
+// waiting waits for the next event once all earlier events are received.
 func (s *shop) waiting(store *postgres.Storage, alerts bool) <-chan error {
 	s.Helper()
 	session := storage.NewSession(store, testserver.Patience)

@@ -65,7 +65,7 @@ func TestDeadConnectionsAreGivenUp(t *testing.T) {
 	s.must(err)
 }
 
-// beat gives a heartbeat.
+// beat returns a heartbeat.
 func beat() storage.ExtendRequest {
 	return storage.ExtendRequest{Runner: storage.RunnerInfo{ID: "r", For: time.Minute}}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestAFullDiskIsDescribed: Describe says that the disk is full by the last refused write of any verb and, for
-// a handle that writes nothing, by a small write of its own. It ends with the first insert.
+// TestAFullDiskIsDescribed: Describe reports that the disk is full by the last refused write of any verb and,
+// for a handle that writes nothing, by a small write of its own. It ends with the first insert.
 func TestAFullDiskIsDescribed(t *testing.T) {
 	s := newShop(t)
 	id := func(name string) storage.Tx { return storage.Tx{Inserts: []storage.Insert{insertOf(name)}} }

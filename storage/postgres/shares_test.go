@@ -144,8 +144,8 @@ func TestTasksJoinAPartitionWhoseTasksRun(t *testing.T) {
 	})
 }
 
-// TestHeldPartitionsHideNoOther: more partitions than a claim looks at are at their Concurrency, before one
-// that is not.
+// TestHeldPartitionsHideNoOther: more partitions than a claim reads are at their Concurrency, before one that
+// is not.
 func TestHeldPartitionsHideNoOther(t *testing.T) {
 	s := newShop(t)
 	s.share(1, storage.Rate{})

@@ -11,8 +11,8 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestWakeUpsDoNotWaitForTheSweep has the sweep wait for a lock while another process has to be told
-// of an event.
+// TestWakeUpsDoNotWaitForTheSweep has the sweep wait for a lock while another process has to be notified of
+// an event.
 func TestWakeUpsDoNotWaitForTheSweep(t *testing.T) {
 	s := newShop(t)
 	lock, err := s.conn.Begin(t.Context())
@@ -61,7 +61,7 @@ func TestATaskWakesOneIdleProcess(t *testing.T) {
 		n++
 		inserted := time.Now()
 		insert(fmt.Sprint(n))
-		late := time.Since(inserted) >= postgres.LateAfter // then all processes look
+		late := time.Since(inserted) >= postgres.LateAfter // then all processes claim
 		left := s.marks()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -118,8 +118,8 @@ func TestAClosedProcessIsNotIdle(t *testing.T) {
 	})
 }
 
-// markIdle claims from a storage in vain until its process is marked, as the n-th, and once more. It gives the Since
-// of the last claim.
+// markIdle claims from a storage in vain until its process is marked, as the n-th, and once more. It returns
+// the Since of the last claim.
 func (s *shop) markIdle(store *postgres.Storage, n int) storage.Since {
 	s.Helper()
 	store.ForgetMarks()

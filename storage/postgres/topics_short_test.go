@@ -5,8 +5,8 @@ package postgres_test
 import "time"
 
 // generalTopics are the topics of the contract that are tested without the short ways: inserts, claims and
-// completions have short ways, and a claim looks at the lines of kinds in both. All other rules take the general way with and
-// without them. make test-long tests all topics.
+// completions have short ways, and a claim reads the lines of kinds in both. All other rules take the general
+// way with and without them. make test-long tests all topics.
 var generalTopics = []string{"insert", "bulk", "claim", "kind", "settle"}
 
 // passingPartitions is how many partitions come and go in the test that nothing is left of them. make test-long has

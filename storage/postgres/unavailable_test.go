@@ -93,7 +93,7 @@ func TestAServerThatRefusesConnectionsIsUnavailable(t *testing.T) {
 	definite(t, "Open", err)
 }
 
-// TestALostReplyIsUnknown, also where no connection can be made after it.
+// TestALostReplyIsUnknown, also if no connection can be made after it.
 func TestALostReplyIsUnknown(t *testing.T) {
 	store, proxy := proxied(t)
 	n := 0
@@ -135,7 +135,7 @@ func TestALostReplyIsUnknown(t *testing.T) {
 	}
 }
 
-// TestPatienceCountsFromEntry: where the server hangs, calls wait for the flushes of others no longer
+// TestPatienceCountsFromEntry: if the server hangs, calls wait for the flushes of others no longer
 // than for the patience of their session.
 func TestPatienceCountsFromEntry(t *testing.T) {
 	store, proxy := proxied(t)

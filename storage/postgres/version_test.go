@@ -54,7 +54,7 @@ func TestAReleasedFunctionIsNotChanged(t *testing.T) {
 	}
 }
 
-// sumsNow gives a line for each function and migration that a schema is made of.
+// sumsNow returns a line for each function and migration that a schema is made of.
 func sumsNow(t *testing.T) (lines []string) {
 	t.Helper()
 	for _, dir := range []string{"functions", "view", "tables"} {
@@ -95,7 +95,7 @@ func mistakes(of int, state string, kept, got []string) (what []string) {
 	return slices.Compact(what)
 }
 
-// TestAChangeIsRefused where it would change functions that a released version calls.
+// TestAChangeIsRefused if it would change functions that a released version calls.
 func TestAChangeIsRefused(t *testing.T) {
 	was, now := []string{"1 functions/claim", "1 tables/001"}, []string{"2 functions/claim", "2 tables/001"}
 	for _, c := range []struct {

@@ -117,7 +117,7 @@ func cancelOf(ref storage.Ref) storage.Tx {
 	return storage.Tx{Changes: []storage.Change{{Ref: ref, Cancel: true}}}
 }
 
-// state gives the state of a task, "" where there is none.
+// state returns the state of a task, "" if there is none.
 func (s *shop) state(id string) storage.State {
 	s.Helper()
 	t, err := s.store.Task(s.Context(), storage.Ref{Queue: "q", ID: id})
@@ -168,7 +168,7 @@ func TestLocationTellsSchemasApart(t *testing.T) {
 	}
 }
 
-// TestLocationTellsServersApart whose databases and schemas have the same names. Where a role may not
+// TestLocationTellsServersApart whose databases and schemas have the same names. If a role may not
 // read the server's identifier, a storage opens all the same.
 func TestLocationTellsServersApart(t *testing.T) {
 	testserver.RequirePostgres(t)
@@ -450,7 +450,7 @@ func TestWithinARepeatableRead(t *testing.T) {
 
 // cutter ends a context as soon as a statement or a round trip has been answered.
 type cutter struct {
-	after  string // what the statement contains
+	after  string // the text that the statement contains
 	cancel context.CancelFunc
 }
 
@@ -511,7 +511,7 @@ func TestWithinACutIsUndone(t *testing.T) {
 	})
 }
 
-// cuttable gives a shop, and how to connect to it with a cutter.
+// cuttable returns a shop, and a configuration that connects to it with a cutter.
 func cuttable(t *testing.T, after string) (*shop, *pgx.ConnConfig, *cutter) {
 	s := newShop(t)
 	cfg, err := pgx.ParseConfig(shared.URL())

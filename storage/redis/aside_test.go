@@ -63,7 +63,7 @@ func drained(t *testing.T, s *Storage, payloads map[string][]byte, most int) str
 	return text
 }
 
-// TestClaimsOfLargePayloads: claims are cut where the payloads fill the reply, by both ways after the same
+// TestClaimsOfLargePayloads: claims are cut if the payloads fill the reply, by both ways after the same
 // task, and nothing comes twice or never.
 func TestClaimsOfLargePayloads(t *testing.T) {
 	for seed := range uint64(8) {

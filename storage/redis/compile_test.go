@@ -37,7 +37,7 @@ func testCompiles(t *testing.T, address string) {
 		if sha, err := client.ScriptLoad(t.Context(), sc.source).Result(); err != nil || sha != sc.sha {
 			t.Errorf("%s: loaded as %q, %v, want %q", name, sha, err, sc.sha)
 		}
-		// A miniredis only parses what it loads, and compiles what it runs.
+		// A miniredis only parses a script that it loads, and compiles a script that it runs.
 		spare := strings.Repeat("local spare ", spareLocals)
 		if err := client.Eval(t.Context(), spare+"do return 1 end "+sc.source, nil).Err(); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -17,7 +17,7 @@ import (
 )
 
 // A meter measures how much of the server's processor time each step takes, and beside each step how much
-// a yardstick takes. The ratio hardly depends on the machine and on what else it does.
+// a yardstick takes. The ratio hardly depends on the machine and its other work.
 type meter struct {
 	t      *testing.T
 	server *testserver.Server
@@ -50,7 +50,7 @@ func (m *meter) step() {
 }
 
 // stepMost is how many yardsticks a step may take. On a quiet machine a step of five milliseconds takes four
-// or five; where others use the processor's caches, the steps, which read more memory, slow down more.
+// or five; if others use the processor's caches, the steps, which read more memory, slow down more.
 const stepMost = 8
 
 // check reports an error if more than most steps took over stepMost yardsticks.
@@ -136,7 +136,7 @@ func commands(t *testing.T, server *testserver.Server, action func()) map[string
 	return counts
 }
 
-// TestPartsOfACallBringTheirScript: a call of several parts sends the text of its scripts where the
+// TestPartsOfACallBringTheirScript: a call of several parts sends the text of its scripts if the
 // server may not know them. Otherwise the server could refuse the first part, learn the script from
 // another client, and carry out the second part before the first.
 func TestPartsOfACallBringTheirScript(t *testing.T) {
@@ -280,7 +280,7 @@ func TestPlainVerbsCallFewCommands(t *testing.T) {
 	}
 }
 
-// TestAThousandTasksTakeFewScriptCalls: as few as the table of costs in the package comment tells.
+// TestAThousandTasksTakeFewScriptCalls: as few as the table of costs in the package comment has.
 func TestAThousandTasksTakeFewScriptCalls(t *testing.T) {
 	server, _, session := started(t)
 	for round := range 3 { // the server knows the lanes from the second round on, all scripts from the third
@@ -288,7 +288,7 @@ func TestAThousandTasksTakeFewScriptCalls(t *testing.T) {
 	}
 }
 
-// thousand enqueues, claims, extends and completes a thousand tasks. Where counted is true it checks
+// thousand enqueues, claims, extends and completes a thousand tasks. If counted is true it checks
 // the number of script calls.
 func thousand(t *testing.T, server *testserver.Server, session *storage.Session, counted bool) {
 	t.Helper()
@@ -348,7 +348,7 @@ func used(t *testing.T, server *testserver.Server) int {
 	return 0
 }
 
-// TestMemoryOfATask: a task takes the memory that the package comment tells.
+// TestMemoryOfATask: a task takes the memory that the package comment states.
 func TestMemoryOfATask(t *testing.T) {
 	const tasks = 25_000 // three quarters of the places in the tables of the server
 	server, _, session := started(t)
@@ -382,7 +382,7 @@ func TestMemoryOfATask(t *testing.T) {
 }
 
 // TestManyVoidEntriesHoldNobodyUp: claims drop the void entries at the head of the line in parts, also
-// where there are as many as possible.
+// if there are as many as possible.
 func TestManyVoidEntriesHoldNobodyUp(t *testing.T) {
 	const tasks, void, most = 12_000, 5900, 10
 	server, _, session := started(t)

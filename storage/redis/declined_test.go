@@ -97,7 +97,7 @@ func TestDeclinedTasksCostOthersNothing(t *testing.T) {
 	}
 }
 
-// TestClaimsOfManyLinesHoldNobodyUp: claims take the server little time where they take many tasks at
+// TestClaimsOfManyLinesHoldNobodyUp: claims take the server little time if they take many tasks at
 // once, over many kinds, and over many queues of many kinds. Each claim takes some tasks, until none is
 // left.
 func TestClaimsOfManyLinesHoldNobodyUp(t *testing.T) {

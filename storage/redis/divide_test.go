@@ -19,7 +19,7 @@ import (
 )
 
 // losing is a hook that loses the replies of the commands that name a queue, and of those alone that name another
-// one where that is not "".
+// one if that is not "".
 type losing struct {
 	goredis.Hook
 
@@ -50,7 +50,7 @@ func (l losing) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	}
 }
 
-// dividing is a server with three queues of one slot, whose script calls are divided where one is damaged.
+// dividing is a server with three queues of one slot, whose script calls are divided if one is damaged.
 type dividing struct {
 	*testing.T
 
@@ -173,7 +173,8 @@ func (d *dividing) state(queue string) string {
 	return all.String()
 }
 
-// dividedOperation is an operation on a task of a queue, and what other calls do with the task afterwards.
+// dividedOperation is an operation on a task of a queue, and the effect of other calls on the task
+// afterwards.
 type dividedOperation struct {
 	before func(d *dividing, queue string) storage.Tx
 	after  func(d *dividing, queue string)

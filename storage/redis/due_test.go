@@ -218,7 +218,7 @@ func TestADeadTaskWhoseTimeIsOverIsNotEvicted(t *testing.T) {
 }
 
 // TestAMemberOfAnotherPlaceMovesNoTask: a torn append-only file can leave a member of a set behind whose task has gone
-// on since. The member is set apart when its moment comes, and the task stays what it is.
+// on since. The member is set apart when its moment comes, and the task stays as it is.
 func TestAMemberOfAnotherPlaceMovesNoTask(t *testing.T) {
 	for _, c := range []struct {
 		state string

@@ -8,7 +8,7 @@ func WithoutShortWays(cfg Config) Config {
 	return cfg
 }
 
-// WithReindexEvery returns cfg for a storage whose claims look for unindexed records that often.
+// WithReindexEvery returns cfg for a storage whose claims search for unindexed records that often.
 func WithReindexEvery(cfg Config, every time.Duration) Config {
 	cfg.ways.reindex = every
 	return cfg

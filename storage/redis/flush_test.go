@@ -17,7 +17,7 @@ func openMini(t *testing.T) (*Storage, *miniredis.Miniredis) {
 	return openMiniBy(t, false)
 }
 
-// openMiniBy is openMini; where general is true, calls go by the general ways of the scripts only.
+// openMiniBy is openMini; if general is true, calls go by the general ways of the scripts only.
 func openMiniBy(t *testing.T, general bool) (*Storage, *miniredis.Miniredis) {
 	t.Helper()
 	server := miniredis.RunT(t)
@@ -152,7 +152,7 @@ func TestACallThatFailsKeepsTheOrderOfOthers(t *testing.T) {
 }
 
 // TestNothingOfACallerWhoLeftIsSent: Apply copies the caller's memory, so that the caller may change its
-// slices after it has left, and the flush still sends what they contained.
+// slices after it has left, and the flush still sends their first contents.
 func TestNothingOfACallerWhoLeftIsSent(t *testing.T) {
 	s, _ := openMini(t)
 	given := bytes.Repeat([]byte("x"), largePayload+1)

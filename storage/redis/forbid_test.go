@@ -22,7 +22,7 @@ var (
 	otherCommands  = strings.Fields("PUBLISH SUBSCRIBE UNSUBSCRIBE INFO CONFIG CLIENT PING HELLO")
 )
 
-// wantOpened opens a storage on a server that refuses some commands, and checks what works there.
+// wantOpened opens a storage on a server that refuses some commands, and checks which calls work there.
 func wantOpened(t *testing.T, cfg redis.Config, refused ...string) {
 	t.Helper()
 	store, err := redis.Open(t.Context(), cfg)

@@ -91,8 +91,8 @@ func TestAClaimOfAnotherQueueReturnsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestOpenChecksAgainAfterALostReply: Open checks the server anew where a connection ends before a reply,
-// and returns the error where that happens each time.
+// TestOpenChecksAgainAfterALostReply: Open checks the server anew if a connection ends before a reply,
+// and returns the error if that happens each time.
 func TestOpenChecksAgainAfterALostReply(t *testing.T) {
 	for lost, want := range map[int]error{examinations - 1: nil, examinations: storage.ErrUnknown} {
 		proxy := testserver.NewProxy(t, miniredis.RunT(t).Addr())

@@ -128,8 +128,8 @@ func TestHeldTasksHideNoTaskBehindATurn(t *testing.T) {
 	}
 }
 
-// TestAHeldTaskLetsNoneOvertake: what a claim reads on behind a held task does not come before tasks of a higher
-// priority that it has not read.
+// TestAHeldTaskLetsNoneOvertake: the tasks that a claim reads on behind a held task do not come before tasks
+// of a higher priority that it has not read.
 func TestAHeldTaskLetsNoneOvertake(t *testing.T) {
 	const tasks, cancelled = 300, 120
 	low := kindOf("kind", "", "low")

@@ -29,7 +29,7 @@ func newJumping(t *testing.T) *jumping {
 	return newJumpingBy(t, false)
 }
 
-// newJumpingBy is newJumping; where general is true, calls go by the general ways of the scripts only.
+// newJumpingBy is newJumping; if general is true, calls go by the general ways of the scripts only.
 func newJumpingBy(t *testing.T, general bool) *jumping {
 	t.Helper()
 	s, server := openMiniBy(t, general)
@@ -45,7 +45,7 @@ func (j *jumping) at(after time.Duration) {
 	j.server.SetTime(j.now)
 }
 
-// call returns the next call of a lane, on a new lane where the old one may have expired.
+// call returns the next call of a lane, on a new lane if the old one may have expired.
 func (j *jumping) call() storage.Call {
 	if j.now.Sub(j.opened).Abs() > storage.LaneLife/2 {
 		j.opened = j.now
@@ -306,7 +306,7 @@ func TestALaneOpenedAheadIsRefused(t *testing.T) {
 	}
 }
 
-// TestLanesAreOpenedWhereTheClockWentBack: also where the clock went back to before the opening of lanes
+// TestLanesAreOpenedWhereTheClockWentBack: also if the clock went back to before the opening of lanes
 // that were swept while it was ahead.
 func TestLanesAreOpenedWhereTheClockWentBack(t *testing.T) {
 	j := newJumping(t)
@@ -454,7 +454,7 @@ func (j *jumping) pages(state storage.State, size int) (ids []string) {
 }
 
 // TestALeaseGrowsOnlyWhereTheClockWasSetBack: a lease and an attempt of the history have the moment of the
-// claim only where the version of the claim does not tell it.
+// claim only if the version of the claim does not show it.
 func TestALeaseGrowsOnlyWhereTheClockWasSetBack(t *testing.T) {
 	j := newJumping(t)
 	sizes := func(id string) (lease, history int) {

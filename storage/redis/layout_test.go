@@ -12,10 +12,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestOnlyALayoutThatCannotBeReadIsRefused: the error tells what to do.
+// TestOnlyALayoutThatCannotBeReadIsRefused: the error names the remedy.
 func TestOnlyALayoutThatCannotBeReadIsRefused(t *testing.T) {
 	for _, c := range []struct {
-		have, reader, after string // "" where there is none
+		have, reader, after string // "" if there is none
 		readable            bool
 	}{
 		{"", "", fmt.Sprint(layout), true},
@@ -110,7 +110,7 @@ func TestARecordOfALaterVersionIsLeftToThoseWhoKnowIt(t *testing.T) {
 	if _, err := s.Task(t.Context(), storage.Ref{Queue: "mail", ID: "b"}); !errors.Is(err, errLater) {
 		t.Errorf("it is read with %v, want %v", err, errLater)
 	}
-	for _, id := range all { // give the records a format that this process knows
+	for _, id := range all { // set a format of the records that this process knows
 		alter(server, id, 0, 255)
 	}
 	seen := make(map[string]bool)
@@ -173,8 +173,8 @@ func TestPartsOfALaterVersionSurvive(t *testing.T) {
 	}
 }
 
-// TestManyRecordsOfALaterVersionSetNoMore: a claim that meets nothing else has nothing left to do, although its batches
-// of maintenance, and what it reads of a line, are smaller than what stands there.
+// TestManyRecordsOfALaterVersionSetNoMore: a claim that meets nothing else has nothing left to do, although
+// its batches of maintenance, and its reads of a line, are smaller than the contents of the line.
 func TestManyRecordsOfALaterVersionSetNoMore(t *testing.T) {
 	var zero storage.Outcome
 	for name, outcome := range map[string]storage.Outcome{

@@ -101,7 +101,7 @@ func TestTheShortClaimLeavesALimit(t *testing.T) {
 	}
 }
 
-// TestALimitOutlivesADamagedMark: the field lines tells claims to look for a limit.
+// TestALimitOutlivesADamagedMark: the field lines makes claims read a limit.
 func TestALimitOutlivesADamagedMark(t *testing.T) {
 	s, server := openMini(t)
 	inserted(t, s, 5)
@@ -191,7 +191,7 @@ func TestDamagedStartsCountAsNone(t *testing.T) {
 	}
 }
 
-// TestARateIsThatOfTheEngine plays random claims, and compares what they tell with the engine's reading of
+// TestARateIsThatOfTheEngine plays random claims, and compares their replies with the engine's reading of
 // their starts.
 func TestARateIsThatOfTheEngine(t *testing.T) {
 	for seed := range uint64(20) {
@@ -254,7 +254,7 @@ func TestStartsOfAWrongClockCountAsMadeNow(t *testing.T) {
 	}
 }
 
-// TestARepeatedClaimStartsNothing: it gives the tasks of the first try and leaves the starts as they are.
+// TestARepeatedClaimStartsNothing: it returns the tasks of the first try and leaves the starts as they are.
 func TestARepeatedClaimStartsNothing(t *testing.T) {
 	s, server := openMini(t)
 	inserted(t, s, 9)

@@ -85,7 +85,7 @@ func waitingIn(t *testing.T, session *storage.Session) int64 {
 	return stats[0].Waiting
 }
 
-// TestAClaimGoesPastManyVoidEntriesInParts: each claim drops some void entries and tells that there is
+// TestAClaimGoesPastManyVoidEntriesInParts: each claim drops some void entries and reports that there is
 // more. When all are gone, claims go the short way again.
 func TestAClaimGoesPastManyVoidEntriesInParts(t *testing.T) {
 	session, server := onMini(t, 600)
@@ -116,7 +116,7 @@ func TestAClaimGoesPastManyVoidEntriesInParts(t *testing.T) {
 	}
 }
 
-// TestALineOfVoidEntriesShrinks: even where nobody claims. Tasks that were inserted and cancelled
+// TestALineOfVoidEntriesShrinks: even if nobody claims. Tasks that were inserted and cancelled
 // leave nothing behind, and tasks that wait keep their turn.
 func TestALineOfVoidEntriesShrinks(t *testing.T) {
 	session, server := onMini(t, 400)
@@ -189,7 +189,8 @@ func TestPagesOfTheLineHoldWhileClaimsTakeFromItsHead(t *testing.T) {
 	}
 }
 
-// TestAPageGoesPastManyVoidEntriesInParts: a page may be empty, and its Next tells where to go on.
+// TestAPageGoesPastManyVoidEntriesInParts: a page may be empty, and its Next is the position of the next
+// page.
 func TestAPageGoesPastManyVoidEntriesInParts(t *testing.T) {
 	session, _ := onMini(t, 900)
 	cancel(t, session, 0, 440)
@@ -213,7 +214,7 @@ func TestAPageGoesPastManyVoidEntriesInParts(t *testing.T) {
 }
 
 // TestTheOldestTaskIsFoundBehindManyVoidEntries checks that the age of a line does not vanish after somebody
-// deleted its oldest tasks. It is exact where these stood together, as after a deletion by age.
+// deleted its oldest tasks. It is exact if these stood together, as after a deletion by age.
 func TestTheOldestTaskIsFoundBehindManyVoidEntries(t *testing.T) {
 	const tasks, batch = 300, 25 // a batch a minute
 	for _, c := range []struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestWhatWasFoundIsForgottenInASecond: where a failover brings the tasks of a line back, the number
+// TestWhatWasFoundIsForgottenInASecond: if a failover brings the tasks of a line back, the number
 // lines is the same as before. So claims must not rely on that number for long.
 func TestWhatWasFoundIsForgottenInASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestAListingPassesMembersOfNoKind(t *testing.T) {
 	}
 }
 
-// TestADeclinedTaskOfAnotherScoreIsPutRight: Redis sorts members by name only where all scores are the
+// TestADeclinedTaskOfAnotherScoreIsPutRight: Redis sorts members by name only if all scores are the
 // same.
 func TestADeclinedTaskOfAnotherScoreIsPutRight(t *testing.T) {
 	s, server := openMini(t)
@@ -268,7 +268,7 @@ func TestATaskThatAWrongClockDeclinedKeepsNoneFromDying(t *testing.T) {
 	session := storage.NewSession(s, testserver.Patience)
 	declining(t, session, "news", 300)
 	members, _ := server.ZMembers("midge:{mail}:lines")
-	for _, m := range members[10:260] { // give them moments of a clock that is a year ahead
+	for _, m := range members[10:260] { // set moments of a clock that is a year ahead
 		at := len("knews") + 2 + placeSize
 		r := reader{rest: m[at:]}
 		moment := binary.BigEndian.AppendUint64(nil, uint64(r.number(placeSize)+(365*24*time.Hour).Microseconds()))

@@ -163,7 +163,7 @@ func TestARefusedTxLeavesNothingButItsLane(t *testing.T) {
 	}
 }
 
-// TestARefusedTxTakesNoQueueOfOthersOffTheList: also where their calls began before it and end after it.
+// TestARefusedTxTakesNoQueueOfOthersOffTheList: also if their calls began before it and end after it.
 func TestARefusedTxTakesNoQueueOfOthersOffTheList(t *testing.T) {
 	none, done := []storage.Applied{{Err: storage.ErrSpan}}, []storage.Applied{{}}
 	for _, order := range [][2][]storage.Applied{{none, done}, {done, none}, {none, none}} {

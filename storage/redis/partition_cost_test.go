@@ -11,7 +11,7 @@ import (
 const mostOfRing = 200
 
 // TestAClaimOfManyPartitionsIsBounded: a claim takes few tasks of a queue with many partitions, about one command
-// each, and tells that there are more.
+// each, and reports that there are more.
 func TestAClaimOfManyPartitionsIsBounded(t *testing.T) {
 	const parts, each, fixed = 500, 3, 60
 	server, _, session := started(t)

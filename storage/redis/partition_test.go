@@ -21,7 +21,7 @@ func keyedOf(key, id string) storage.Tx {
 	return tx
 }
 
-// tended opens a miniredis whose claims look for damage whenever they come.
+// tended opens a miniredis whose claims search for damage whenever they come.
 func tended(t *testing.T) (*Storage, *miniredis.Miniredis, *storage.Session) {
 	t.Helper()
 	server := miniredis.RunT(t)
@@ -213,8 +213,8 @@ func layoutOf(t *testing.T, s *Storage) (all []string) {
 	return all
 }
 
-// TestDamageOfPartitionsStopsNobody: what no step has written in the ring and in the lines of partitions is set apart
-// or removed, and all sound tasks are served.
+// TestDamageOfPartitionsStopsNobody: members that no step has written in the ring and in the lines of
+// partitions are set apart or removed, and all sound tasks are served.
 func TestDamageOfPartitionsStopsNobody(t *testing.T) {
 	const ring, lines = "midge:{mail}:ring", "midge:{mail}:lines"
 	zadd := func(server *miniredis.Miniredis, key string, score float64, member string) {
@@ -319,11 +319,11 @@ func TestALostRingIsMadeAgain(t *testing.T) {
 	}
 }
 
-// TestTheSearchForDamageLeavesNoPlaceBehind: where the search among the lines of partitions goes on is forgotten once
-// there are none.
+// TestTheSearchForDamageLeavesNoPlaceBehind: the place of the search among the lines of partitions is
+// forgotten once there are none.
 func TestTheSearchForDamageLeavesNoPlaceBehind(t *testing.T) {
 	_, server, session := tended(t)
-	const parts = 150 // more than a step looks at
+	const parts = 150 // more than a step reads
 	txs := make([]storage.Tx, parts)
 	for i := range txs {
 		txs[i] = keyedOf(fmt.Sprintf("of %03d", i), fmt.Sprint("t", i))

@@ -142,7 +142,7 @@ func FuzzRecordRoundTrip(f *testing.F) {
 }
 
 func TestSlotOfAQueue(t *testing.T) {
-	// 0x31C3 is the check value that the Redis Cluster specification gives for CRC16.
+	// 0x31C3 is the check value of the Redis Cluster specification for CRC16.
 	for queue, want := range map[string]int{"123456789": 0x31C3 % 16384, "": 0} {
 		if got := slotOf(queue); got != want {
 			t.Errorf("slot of %q: got %d, want %d", queue, got, want)

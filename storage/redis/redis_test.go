@@ -37,7 +37,7 @@ func TestContractOnMiniredis(t *testing.T) {
 }
 
 // TestContractWithoutShortWays runs the rules on the verbs that have short ways with calls that all go the
-// general way. It uses a real server where there is one, because the Lua interpreter in Go is ten times as
+// general way. It uses a real server if there is one, because the Lua interpreter in Go is ten times as
 // slow.
 func TestContractWithoutShortWays(t *testing.T) {
 	if testserver.Enabled() {

@@ -54,7 +54,7 @@ func (u *unindexed) insert(alter func(*storage.Insert)) {
 	}
 }
 
-// claim claims one task, and returns what the claim brought.
+// claim claims one task, and returns the result of the claim.
 func (u *unindexed) claim() storage.Claimed {
 	u.Helper()
 	req := claimOf(1)
@@ -93,8 +93,8 @@ func (u *unindexed) lose(key string) {
 }
 
 // TestATaskWithoutAPlaceIsFound: the record of a task stands, and the task is in no set and not in the line.
-// The queue shows it as damaged. Then the task waits again, or is set apart where its record does not tell
-// that it waited or ran.
+// The queue shows it as damaged. Then the task waits again, or is set apart if its record does not show that
+// it waited or ran.
 func TestATaskWithoutAPlaceIsFound(t *testing.T) {
 	plain := func(*storage.Insert) {}
 	for name, c := range map[string]struct {

@@ -52,7 +52,7 @@ func TestPartsOfACallStayInOrderWhereTheLastIsOneInsert(t *testing.T) {
 	}
 }
 
-// TestTheFirstOfACallWinsAnID: of two inserts with the same id the first one happens, also where the
+// TestTheFirstOfACallWinsAnID: of two inserts with the same id the first one happens, also if the
 // second is alone in the last part.
 func TestTheFirstOfACallWinsAnID(t *testing.T) {
 	s, _ := openMini(t)

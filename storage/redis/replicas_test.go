@@ -160,7 +160,7 @@ func TestAFullRedisWithoutReplicasTakesSettles(t *testing.T) {
 	both.Wait()
 }
 
-// TestOpenRefusesAUserWhoMayNotWait where the storage has to.
+// TestOpenRefusesAUserWhoMayNotWait if the storage has to.
 func TestOpenRefusesAUserWhoMayNotWait(t *testing.T) {
 	testserver.Require(t)
 	server := testserver.Redis(t)

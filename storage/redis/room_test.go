@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// TestAFullRedisIsDescribed: Describe says since when Redis is full, by INFO or by the last refused write, and
-// for handles that write nothing by INFO alone. It ends with the first insert, or when INFO says so.
+// TestAFullRedisIsDescribed: Describe reports since when Redis is full, by INFO or by the last refused write,
+// and for handles that write nothing by INFO alone. It ends with the first insert, or when INFO shows that.
 func TestAFullRedisIsDescribed(t *testing.T) {
 	testserver.Require(t)
 	for _, may := range []string{"+info", "-info"} {
@@ -45,7 +45,7 @@ func TestAFullRedisIsDescribed(t *testing.T) {
 				wantFull(t, other, "maxmemory")
 			}
 			do(t, server, "CONFIG", "SET", "maxmemory", "0")
-			if may == "-info" { // else INFO tells
+			if may == "-info" { // else INFO shows it
 				if err := insert("accepted"); err != nil {
 					t.Fatal(err)
 				}

@@ -284,7 +284,7 @@ func difference(before, after map[string]string) string {
 	return b.String()
 }
 
-// TestScriptsUseNoCommandThatReadsEverything looks for commands whose cost grows with the number of
+// TestScriptsUseNoCommandThatReadsEverything searches for commands whose cost grows with the number of
 // all tasks.
 func TestScriptsUseNoCommandThatReadsEverything(t *testing.T) {
 	files, err := filepath.Glob("scripts/*.lua")

@@ -94,7 +94,7 @@ func TestARepeatedClaimBesideADamagedSlotGivesAllItTook(t *testing.T) {
 }
 
 // TestAClaimOverSlotsKeepsToTheMostOfAQueue: the tasks that the first round took from a queue count in
-// the second round, also where only some of a slot's queues have reached their limits.
+// the second round, also if only some of a slot's queues have reached their limits.
 func TestAClaimOverSlotsKeepsToTheMostOfAQueue(t *testing.T) {
 	s, _ := openSlots(t)
 	req := asking(callOf(1), 20)
@@ -176,7 +176,7 @@ func TestASuspectOfALaterSlotHasItsTurn(t *testing.T) {
 	t.Error("the suspect was never claimed")
 }
 
-// TestAClaimGivesWhatHealthySlotsTook: where one slot refuses, the claim returns the tasks of the other
+// TestAClaimGivesWhatHealthySlotsTook: if one slot refuses, the claim returns the tasks of the other
 // slots. Otherwise nobody would know of their leases until they expire.
 func TestAClaimGivesWhatHealthySlotsTook(t *testing.T) {
 	s, server := openSlots(t)
@@ -193,7 +193,7 @@ func TestAClaimGivesWhatHealthySlotsTook(t *testing.T) {
 	}
 }
 
-// TestAHealthySlotKeepsItsLeases: its leases are extended where another slot refuses.
+// TestAHealthySlotKeepsItsLeases: its leases are extended if another slot refuses.
 func TestAHealthySlotKeepsItsLeases(t *testing.T) {
 	s, server := openSlots(t)
 	fill(t, s, "bulk", 1)
@@ -253,7 +253,7 @@ func TestASweepListensToNoQueue(t *testing.T) {
 	}
 }
 
-// TestNextDueIsReckonedByTheClockOfItsSlot: where the clocks of two slots differ, a future moment must
+// TestNextDueIsReckonedByTheClockOfItsSlot: if the clocks of two slots differ, a future moment must
 // not seem to be past. Otherwise the runner would claim in a tight loop until that moment.
 func TestNextDueIsReckonedByTheClockOfItsSlot(t *testing.T) {
 	now := time.Now()
@@ -270,7 +270,7 @@ func TestNextDueIsReckonedByTheClockOfItsSlot(t *testing.T) {
 	}
 }
 
-// silent is a hook that makes the node of one queue give no answer.
+// silent is a hook that makes the node of one queue send no answer.
 type silent struct {
 	goredis.Hook
 	queue string

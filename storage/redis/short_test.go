@@ -32,8 +32,8 @@ func mixture(t *testing.T, s *Storage, queue string, n int) {
 	}
 }
 
-// TestTheShortClaimIsTheGeneralOne: shortclaim.lua takes and leaves the same tasks as claim.lua, and
-// gives the same answer to a repeat.
+// TestTheShortClaimIsTheGeneralOne: shortclaim.lua takes and leaves the same tasks as claim.lua, and returns
+// the same answer to a repeat.
 func TestTheShortClaimIsTheGeneralOne(t *testing.T) {
 	several := func(most ...int) (queues []storage.ClaimQueue) {
 		for i, name := range []string{"mail", "none", "bulk", "few"} {
@@ -115,7 +115,7 @@ func taken(t *testing.T, c *storage.Claimed, lease time.Duration) string {
 	return text
 }
 
-// takesShort reports whether a claim goes the short way. Where happens is true it carries out that claim.
+// takesShort reports whether a claim goes the short way. If happens is true it carries out that claim.
 func takesShort(t *testing.T, s *Storage, req *storage.ClaimRequest, happens bool) bool {
 	t.Helper()
 	files := []string{"pack", "wake", "lease", "shortclaim"}

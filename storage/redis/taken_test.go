@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// newEnded buries a task x of the queue mail and damages its record. The queue has a line where others
+// newEnded buries a task x of the queue mail and damages its record. The queue has a line if others
 // is not 0.
 func newEnded(t *testing.T, record string, others int) (*Storage, *miniredis.Miniredis, *storage.Session) {
 	t.Helper()
@@ -48,7 +48,7 @@ func apply(t *testing.T, session *storage.Session, txs ...storage.Tx) {
 	}
 }
 
-// TestATaskWithADamagedRecordKeepsItsID: the record does not tell in which state the task is. So no
+// TestATaskWithADamagedRecordKeepsItsID: the record does not show in which state the task is. So no
 // script inserts another task under its id, and nothing changes the task.
 func TestATaskWithADamagedRecordKeepsItsID(t *testing.T) {
 	x, bulk := storage.Ref{Queue: "mail", ID: "x"}, storage.Ref{Queue: "bulk", ID: "x"}

@@ -35,7 +35,7 @@ func TestATornAppendOnlyFileLosesNoTask(t *testing.T) {
 	}
 }
 
-// tearing is a queue of one tear, and what its caller knows of the tasks there.
+// tearing is a queue of one tear, and the knowledge of its caller of the tasks there.
 type tearing struct {
 	*testing.T
 
@@ -93,7 +93,7 @@ func (r *tearing) run(between bool) {
 	r.restart(false)
 }
 
-// restart kills the server and starts it again, with a torn file where torn is true.
+// restart kills the server and starts it again, with a torn file if torn is true.
 func (r *tearing) restart(torn bool) {
 	if err := r.server.Kill(); err != nil {
 		r.Fatal(err)

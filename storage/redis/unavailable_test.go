@@ -121,7 +121,7 @@ func TestALaterDialThatFailsLeavesTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// TestPatienceCountsFromEntry: where a server hangs, a call waits for the flushes of other calls no
+// TestPatienceCountsFromEntry: if a server hangs, a call waits for the flushes of other calls no
 // longer than its session's patience.
 func TestPatienceCountsFromEntry(t *testing.T) {
 	proxy := testserver.NewProxy(t, miniredis.RunT(t).Addr())

@@ -79,7 +79,7 @@ func TestWakeUpsComeBackAfterTheConnectionWasLost(t *testing.T) {
 	do(t, server, "CLIENT", "KILL", "TYPE", "pubsub")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	// The new subscription itself is an event, so that the caller looks for tasks that it missed.
+	// The new subscription itself is an event, so that the caller searches for tasks that it missed.
 	if err := store.Wait(ctx, storage.WaitRequest{Queues: []string{"main"}, Since: claimed.Since}); err != nil {
 		t.Errorf("wait: %v", err)
 	}
@@ -170,7 +170,7 @@ func waitIn(ctx context.Context, t *testing.T, store *redis.Storage, waits bool)
 	return woken
 }
 
-// TestATaskWakesOneIdleProcess, and is published to nobody where no process is idle.
+// TestATaskWakesOneIdleProcess, and is published to nobody if no process is idle.
 func TestATaskWakesOneIdleProcess(t *testing.T) {
 	server, _, session := started(t)
 	fill(t, session, 1, nil) // the queue exists from here on

@@ -7,7 +7,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAFileOnANetworkIsRefused names the file systems by the numbers that Linux gives them.
+// TestAFileOnANetworkIsRefused names the file systems by their numbers in Linux.
 func TestAFileOnANetworkIsRefused(t *testing.T) {
 	const cifsOf32Bits = -0xacb2be
 	for name, kind := range map[string]int64{"NFS": 0x6969, "SMB2": 0xfe534d42, "CIFS, signed": cifsOf32Bits} {

@@ -67,7 +67,7 @@ func (r *rig) charged(when string, want int64) {
 	r.want("started "+when, r.stats().Limit.Started, want)
 }
 
-// spend starts a task of a cost, in a queue where nothing else waits, and completes it.
+// spend starts a task of a cost, in a queue in which nothing else waits, and completes it.
 func (r *rig) spend(c storage.Cost) {
 	r.Helper()
 	r.end(r.holding(costing(c, fmt.Sprint("spent", c))), storage.Complete)

@@ -43,7 +43,7 @@ type (
 	runnersFunc   func(context.Context) ([]storage.RunnerInfo, error)
 )
 
-// through returns the replacement of next, or next itself where replace is nil.
+// through returns the replacement of next, or next itself if replace is nil.
 func through[F any](replace func(F) F, next F) F {
 	if replace == nil {
 		return next
@@ -108,7 +108,7 @@ type mutant struct {
 	opened func(testing.TB, storage.Limits, *Opened)
 }
 
-// mind is what a mutant remembers of the calls to the storage that it spoils.
+// mind is the memory of a mutant of the calls to the storage that it spoils.
 type mind struct {
 	storage.Storage
 
@@ -135,7 +135,7 @@ func (m *mind) remember(c storage.Claimed) {
 	})
 }
 
-// fence returns the last fence that it remembers of the task of f, or f where it remembers none.
+// fence returns the last fence that it remembers of the task of f, or f if it remembers none.
 func (m *mind) fence(f storage.Fence) storage.Fence {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// unlisted leaves the costs out of what a mutant shows.
+// unlisted leaves the costs out of the tasks that a mutant shows.
 func unlisted(t *storage.Task) { t.Cost = 0 }
 
 // pricing makes an Apply that replaces each cost of an insert, and leaves those of changes as they are.

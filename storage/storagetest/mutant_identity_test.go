@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// forgetful makes an Apply that carries out a call a second time, without identity, where redo says so.
+// forgetful makes an Apply that carries out a call a second time, without identity, if redo returns true.
 func forgetful(redo func([]storage.Applied, error) bool) func(applyFunc) applyFunc {
 	return applies(func(
 		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,

@@ -132,7 +132,7 @@ func believing(t testing.TB, o *Opened, doubted int) {
 	}
 }
 
-// monotone opens a storage whose clock stands still where Jump sets it back.
+// monotone opens a storage whose clock stands still if Jump sets it back.
 func monotone(t testing.TB, limits storage.Limits, o *Opened) {
 	t.Helper()
 	var ahead time.Duration

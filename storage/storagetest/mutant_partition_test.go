@@ -66,7 +66,7 @@ func withoutA(req storage.ClaimRequest, c *storage.Claimed) {
 	}
 }
 
-// behindClock makes a Claim that brings no tasks where the clock is before that of an earlier claim.
+// behindClock makes a Claim that brings no tasks if the clock is before that of an earlier claim.
 func behindClock() func(claimFunc) claimFunc {
 	var last time.Time
 	return given(func(_ storage.ClaimRequest, c *storage.Claimed) {

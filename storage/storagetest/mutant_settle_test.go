@@ -141,7 +141,7 @@ func fenceMutants() []mutant {
 	}
 }
 
-// spoilsport makes an Extend that extends no lease where one lease is lost.
+// spoilsport makes an Extend that extends no lease if one lease is lost.
 func spoilsport(next extendFunc) extendFunc {
 	return func(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
 		plain := storage.ExtendRequest{}
@@ -155,7 +155,7 @@ func spoilsport(next extendFunc) extendFunc {
 	}
 }
 
-// lenient makes an Apply that settles with any fence, and reports success where even that is
+// lenient makes an Apply that settles with any fence, and reports success if even that is
 // refused.
 func lenient(m *mind) func(applyFunc) applyFunc {
 	return func(next applyFunc) applyFunc {
@@ -242,7 +242,7 @@ func leaking(m *mind) func(applyFunc) applyFunc {
 	})
 }
 
-// piecemeal makes an Apply that carries out each settle and insert in a step of its own where
+// piecemeal makes an Apply that carries out each settle and insert in a step of its own if
 // the whole Tx was refused.
 func piecemeal(m *mind) func(applyFunc) applyFunc {
 	return answering(func(tx storage.Tx, a *storage.Applied) {

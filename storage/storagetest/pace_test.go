@@ -11,16 +11,16 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestALateTryIsRepeated: a failure counts where the calls of the rule were fast, where the rule relies on
-// no lease, and at the last try. Otherwise the rule is tested again on a new storage, after what it has set
-// up was undone.
+// TestALateTryIsRepeated: a failure counts if the calls of the rule were fast, if the rule relies on
+// no lease, and at the last try. Otherwise the rule is tested again on a new storage, after its preparations
+// were undone.
 func TestALateTryIsRepeated(t *testing.T) {
 	t.Parallel()
 	hold := func(r *rig) { r.holdFor(storage.MinLease) }
 	for name, c := range map[string]struct {
 		limits storage.Limits
 		relies func(r *rig)
-		busy   func(try int) time.Duration // what the calls of a try take
+		busy   func(try int) time.Duration // the time that the calls of a try take
 		holds  int                         // the first try that holds, 0 for none
 		failed bool
 		tries  int

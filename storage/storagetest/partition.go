@@ -194,7 +194,7 @@ func partitionWithout(r *rig) {
 	r.want("partition of a declined task", c.Tasks[0].Partition, "a")
 }
 
-// suspectIn makes a suspect in a partition, where nothing else may be claimed.
+// suspectIn makes a suspect in a partition, while nothing else may be claimed.
 func (r *rig) suspectIn(key, id string) {
 	r.Helper()
 	j := keyed(key, id)

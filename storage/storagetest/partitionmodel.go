@@ -32,7 +32,7 @@ func (t *ringTask) line() string {
 	return t.Partition
 }
 
-// ringModel is a model of the partitions of a queue: their lines, the ring, and what is paused.
+// ringModel is a model of the partitions of a queue: their lines, the ring, and the pauses.
 type ringModel struct {
 	*rig
 	random *rand.Rand
@@ -53,8 +53,8 @@ var (
 	ringKinds = []string{"job", "job", "mail", "news"}
 )
 
-// partitionModel makes random steps. It compares every line, every size and what is paused after each of
-// them, and every claim, whose order shows the turns.
+// partitionModel makes random steps. It compares every line, every size and every pause after each of them,
+// and every claim, whose order shows the turns.
 func partitionModel(r *rig) {
 	m := newRingModel(r)
 	m.steps(m.all()...)
@@ -451,7 +451,7 @@ func (m *ringModel) rest() {
 	m.turn(key)
 }
 
-// check compares the lines, the sizes and what is paused.
+// check compares the lines, the sizes and the pauses.
 func (m *ringModel) check() {
 	m.Helper()
 	var want []string

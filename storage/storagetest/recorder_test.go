@@ -24,15 +24,14 @@ type recorder struct {
 	cleanups []func()
 }
 
-// broken tests a rule on a storage in a synctest bubble, and returns whether the rule failed and
-// what it logged.
+// broken tests a rule on a storage in a synctest bubble, and returns whether the rule failed and its log.
 func broken(t *testing.T, ru rule, open Opener) (failed bool, log string) {
 	t.Helper()
 	return recorded(t, func(t testing.TB) { ru.check(t, open, true) })
 }
 
-// recorded calls test in a synctest bubble with a TB that it may fail, and returns whether it failed and
-// what it logged.
+// recorded calls test in a synctest bubble with a TB that it may fail, and returns whether it failed and its
+// log.
 func recorded(t *testing.T, test func(t testing.TB)) (failed bool, log string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -75,7 +75,7 @@ func changeRequeueForgets(r *rig) { r.requeues(false) }
 func changeFromStart(r *rig) { r.requeues(true) }
 
 // requeues puts tasks with a progress and a checkpoint into each state but pending, requeues each, and fails
-// the rule unless it then has what its state and fromStart leave.
+// the rule unless it then has the data that its state and fromStart leave.
 func (r *rig) requeues(fromStart bool) {
 	r.Helper()
 	for state, outcome := range map[storage.State]storage.Outcome{

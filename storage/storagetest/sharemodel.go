@@ -327,7 +327,7 @@ func (m *shareSteps) time() {
 	m.maintain()
 }
 
-// check counts the tasks of each partition and compares them with what the storage has counted.
+// check counts the tasks of each partition and compares them with the counts of the storage.
 func (m *shareSteps) check() {
 	m.Helper()
 	running, waiting := map[string]int64{}, map[string]int64{}

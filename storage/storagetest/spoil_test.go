@@ -86,7 +86,7 @@ func answering(edit func(tx storage.Tx, a *storage.Applied)) func(applyFunc) app
 	})
 }
 
-// done makes an Apply that reports changes as done where they were refused for a certain reason.
+// done makes an Apply that reports changes as done if they were refused for a certain reason.
 func done(refused func(*storage.DependencyError) bool) func(applyFunc) applyFunc {
 	return answering(func(tx storage.Tx, a *storage.Applied) {
 		var dep *storage.DependencyError

@@ -49,7 +49,7 @@ func TestSplit(t *testing.T) {
 	})
 }
 
-// TestRules: each rule has a name of its own, a test, and a sentence that says what it is.
+// TestRules: each rule has a name of its own, a test, and a sentence that states it.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

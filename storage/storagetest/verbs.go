@@ -198,7 +198,7 @@ func (r *rig) expire(h held) {
 	r.expireBy(h, maintaining())
 }
 
-// expireBy does what expire does, by claims of its caller's.
+// expireBy does the same as expire, by claims of its caller's.
 func (r *rig) expireBy(h held, req storage.ClaimRequest) {
 	r.Helper()
 	r.passTo(h.LeaseUntil)

@@ -242,7 +242,7 @@ func TestAttemptsLinkToWhatEnqueuedThem(t *testing.T) {
 	})
 }
 
-// told fails the test where the attributes of an order's attempts are wrong.
+// told fails the test if the attributes of an order's attempts are wrong.
 func (a *traced) told(attempts []sdktrace.ReadOnlySpan) {
 	a.Helper()
 	for i, attempt := range attempts {
@@ -356,7 +356,7 @@ func TestATaskWithoutAContextIsATraceOfItsOwn(t *testing.T) {
 	}
 }
 
-// A task of a span that is not sampled carries its context only where an attempt may become a child
+// A task of a span that is not sampled carries its context only if an attempt may become a child
 // of that span.
 func TestASpanThatIsNotSampledLeavesNoHeaders(t *testing.T) {
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))

@@ -88,8 +88,8 @@ func TestAConfigurationIsChecked(t *testing.T) {
 	}
 }
 
-// names is a server of names. Each look-up takes the next of its addresses, and the last one stays. With all, each
-// look-up takes all of them.
+// names is a server of names. Each lookup takes the next of its addresses, and the last one stays. With all,
+// each lookup takes all of them.
 type names struct {
 	addresses []netip.Addr
 	all       bool

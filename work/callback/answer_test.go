@@ -184,7 +184,7 @@ func TestABodyIsTheResult(t *testing.T) {
 	}
 }
 
-// pointed prints what a pointer points to.
+// pointed prints the value behind a pointer.
 func pointed(v any) string { return fmt.Sprint(reflect.ValueOf(v).Elem()) }
 
 // insert enqueues a task with an encoding.
@@ -361,7 +361,7 @@ func TestADrainedTaskIsReleasedUncharged(t *testing.T) {
 	}
 }
 
-// TestTheTimeoutOfATaskEndsItsRequest gives the task less time than the request.
+// TestTheTimeoutOfATaskEndsItsRequest sets less time for the task than for the request.
 func TestTheTimeoutOfATaskEndsItsRequest(t *testing.T) {
 	r := newRig(t, func(_ http.ResponseWriter, post *http.Request) { <-post.Context().Done() }, nil)
 	r.enqueue(midge.Timeout(50*time.Millisecond), midge.Retries(midge.None))

@@ -114,8 +114,8 @@ func TestALostLeaseClosesTheRequest(t *testing.T) {
 	}
 }
 
-// TestAnAnswerWithoutAnEndIsLeft has receivers that never stop, and receivers that say more than one answer. Nothing
-// is left of their connections.
+// TestAnAnswerWithoutAnEndIsLeft has receivers that never stop, and receivers that send more than one answer.
+// Nothing is left of their connections.
 func TestAnAnswerWithoutAnEndIsLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		begin, repeat string

@@ -170,7 +170,7 @@ func (r *rig) next() midge.Ended {
 	return midge.Ended{}
 }
 
-// wants checks the end of an attempt. text is what its error has to contain, "" for no error.
+// wants checks the end of an attempt. text is the text that its error has to contain, "" for no error.
 func (r *rig) wants(end midge.Ended, outcome midge.Outcome, text string) {
 	r.Helper()
 	got := ""

@@ -152,7 +152,7 @@ func TestASnooze(t *testing.T) {
 	}
 }
 
-// TestAThrottle gives the first run back.
+// TestAThrottle does not count the first run.
 func TestAThrottle(t *testing.T) {
 	again := filepath.Join(t.TempDir(), "again")
 	r := newRig(t, shell(`[ -e `+again+` ] && exit; touch `+again+`; echo '{"throttle_ms":50}' >&3`))

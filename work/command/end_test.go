@@ -265,7 +265,7 @@ func TestATaskWaitsForItsCheckpoint(t *testing.T) {
 	}
 }
 
-// TestALongTaskKeepsItsLease runs a program for several leases, or for as long as MIDGE_TEST_CHILD_TIME says.
+// TestALongTaskKeepsItsLease runs a program for several leases, or for the time in MIDGE_TEST_CHILD_TIME.
 func TestALongTaskKeepsItsLease(t *testing.T) {
 	length, err := time.ParseDuration(cmp.Or(os.Getenv("MIDGE_TEST_CHILD_TIME"), "7s"))
 	if err != nil {
@@ -298,7 +298,7 @@ func TestTheRestOfAGroupIsKilled(t *testing.T) {
 }
 
 // TestAProcessThatOthersWaitFor lets another part of the worker take the exit status of the program. The
-// attempt fails, because nobody knows what the status was.
+// attempt fails, because nobody knows the status.
 func TestAProcessThatOthersWaitFor(t *testing.T) {
 	folder := t.TempDir()
 	cfg := shell(`echo $$ > "$0/$MIDGE_ID"; until [ -e "$0/end" ]; do sleep 0.01; done`)

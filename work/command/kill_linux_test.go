@@ -227,7 +227,7 @@ func smallPipe(t *testing.T, reaper int) {
 }
 
 // TestAStoppedReaperIsReplaced stops the reaper. The tasks of the worker, whose lines nobody reads, still complete,
-// and the next reaper ends what they have left.
+// and the next reaper ends the processes that they have left.
 func TestAStoppedReaperIsReplaced(t *testing.T) {
 	others := reapers(os.Getpid())
 	own := command.Main()
@@ -306,7 +306,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	r.contains(r.dead(r.add(packed{}, midge.Timeout(time.Minute))), "exit status 1", "memory exhausted")
 }
 
-// TestMemoryIsBoundedFromTheStart runs programs whose first act is to start another process.
+// TestMemoryIsBoundedFromTheStart runs programs whose first step is to start another process.
 func TestMemoryIsBoundedFromTheStart(t *testing.T) {
 	cfg := shell(`printf '{"result":"%s KiB, %s files"}\n' "$(ulimit -d)" "$(ulimit -n)" >&3`)
 	files, err := exec.Command("/bin/sh", "-c", "ulimit -n").Output()

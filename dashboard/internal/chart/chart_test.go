@@ -77,7 +77,7 @@ func TestAChartShowsWhereNearlyAllFails(t *testing.T) {
 }
 
 // TestTheRatesOfAChartStandApart checks that no rate at the left of a chart covers another one, that one of
-// the two sides has rates, and that the legend tells the completed and the failed attempts apart.
+// the two sides has rates, and that the legend distinguishes the completed and the failed attempts.
 func TestTheRatesOfAChartStandApart(t *testing.T) {
 	for _, done := range []float64{0, 0.3, 1, 9.9, 11, 120, 4999} {
 		for _, failed := range []float64{0, 0.1, 1, 9.9, 75, 149, 4999, 1e6} {
@@ -110,8 +110,8 @@ func TestTheMaximumOfASparklineIsText(t *testing.T) {
 	}
 }
 
-// TestAChartHasOneUnit checks that all rates of a chart are in seconds, however far they are apart, and that its
-// legend has only what is drawn.
+// TestAChartHasOneUnit checks that all rates of a chart are in seconds, however far they are apart, and that
+// its legend has only the curves that are drawn.
 func TestAChartHasOneUnit(t *testing.T) {
 	for _, failed := range []float64{0, 0.0001, 0.02, 0.5, 40} {
 		for _, done := range []float64{0, 0.0001, 0.02, 0.5, 40} {

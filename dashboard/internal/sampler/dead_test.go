@@ -28,7 +28,7 @@ func bury(t *testing.T, sc *scene.Scene, queue, cause string, n int) {
 }
 
 // TestTheDeadAreCountedFromTheNewestOn checks that the newest dead tasks are counted at once, and the others
-// by later looks. Tasks that die meanwhile are shown soon, and deletes make the count begin anew.
+// by later reads. Tasks that die meanwhile are shown soon, and deletes make the count begin anew.
 func TestTheDeadAreCountedFromTheNewestOn(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "empty", 0)
@@ -92,7 +92,7 @@ func (w *tardy) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksP
 	return w.Storage.Tasks(ctx, q)
 }
 
-// TestACountOfTheDeadTakesTheTurnFromNobody checks that a count holds the turn no longer than a look may if
+// TestACountOfTheDeadTakesTheTurnFromNobody checks that a count holds the turn no longer than a read may if
 // the storage does not answer it, because all pages wait for the turn.
 func TestACountOfTheDeadTakesTheTurnFromNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

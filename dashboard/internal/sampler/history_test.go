@@ -45,7 +45,7 @@ func TestOneSeriesOfAShapeIsKept(t *testing.T) {
 	})
 }
 
-// TestAStorageThatIsAwayHidesNoHistory checks that the last series of a shape is shown while looks fail, also
+// TestAStorageThatIsAwayHidesNoHistory checks that the last series of a shape is shown while reads fail, also
 // for later ends, and that such a call makes no room for a series that cannot be read.
 func TestAStorageThatIsAwayHidesNoHistory(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

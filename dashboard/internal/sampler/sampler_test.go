@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// inBubble runs a test in virtual time, so that no look fails because a machine is slow. The clock of the
+// inBubble runs a test in virtual time, so that no read fails because a machine is slow. The clock of the
 // test stands in 2030, because the audit keeps no records of the year in which virtual time begins.
 func inBubble(t *testing.T, test func(*testing.T)) {
 	t.Helper()
@@ -48,7 +48,7 @@ func clocked(t *testing.T) (*Sampler, *failing, *time.Duration) {
 	return New(store, ledger.New(store), func() time.Time { return began.Add(*ahead) }), store, ahead
 }
 
-// TestWhoPausedAQueueIsNamed checks that a person who paused a queue before or after the first look is named.
+// TestWhoPausedAQueueIsNamed checks that a person who paused a queue before or after the first read is named.
 // Nobody is named if a program paused it, even if a person paused the same queue earlier.
 func TestWhoPausedAQueueIsNamed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestWhoPausedAQueueLongAgoIsNamed(t *testing.T) {
 	})
 }
 
-// TestAFailedLookIsNotRepeatedAtOnce checks that callers who waited for a look that failed do not look one
+// TestAFailedLookIsNotRepeatedAtOnce checks that callers who waited for a read that failed do not read one
 // after the other.
 func TestAFailedLookIsNotRepeatedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
@@ -153,13 +153,13 @@ func TestAFailedLookIsNotRepeatedAtOnce(t *testing.T) {
 	})
 }
 
-// TestAPageWaitsForNoLook checks that a page gets the last sample while another caller looks, or watches,
+// TestAPageWaitsForNoLook checks that a page gets the last sample while another caller reads, or watches,
 // unless that sample is two periods old, or an action has changed something since.
 func TestAPageWaitsForNoLook(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s, store, ahead := clocked(t)
 		now := func(ctx context.Context) (*Sample, error) {
-			s.turn <- struct{}{} // another caller looks
+			s.turn <- struct{}{} // another caller reads
 			defer func() { <-s.turn }()
 			return s.Sample(ctx)
 		}
@@ -192,8 +192,8 @@ func TestAPageWaitsForNoLook(t *testing.T) {
 	})
 }
 
-// TestAnActionWaitsForNoLook checks that an action does not wait for a look in progress, and that the next
-// page does not show what that look finds.
+// TestAnActionWaitsForNoLook checks that an action does not wait for a read in progress, and that the next
+// page does not show the results of that read.
 func TestAnActionWaitsForNoLook(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s, store, _ := clocked(t)
@@ -251,8 +251,8 @@ func (s *slowly) Stats(ctx context.Context, queues ...string) ([]storage.Stats, 
 	return s.Storage.Stats(ctx, queues...)
 }
 
-// TestAPageBehindAnActionAwaitsTheLookBehindIt checks that the page after an action waits for the look after
-// it, even if another caller began that look.
+// TestAPageBehindAnActionAwaitsTheLookBehindIt checks that the page after an action waits for the read after
+// it, even if another caller began that read.
 func TestAPageBehindAnActionAwaitsTheLookBehindIt(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "calm", 0)
@@ -330,8 +330,8 @@ func (f *forgetful) Task(ctx context.Context, ref storage.Ref) (storage.Task, er
 	return f.Storage.Task(ctx, ref)
 }
 
-// TestChartsOutliveAReadingOfTheHistoryThatFails checks that charts keep what was read of the history until
-// it can be read again.
+// TestChartsOutliveAReadingOfTheHistoryThatFails checks that charts keep the part that was read of the
+// history until it can be read again.
 func TestChartsOutliveAReadingOfTheHistoryThatFails(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		sc, err := scene.Open(t.Context(), "calm", 0)
@@ -353,7 +353,7 @@ func TestChartsOutliveAReadingOfTheHistoryThatFails(t *testing.T) {
 	})
 }
 
-// TestALookOutlivesAHistoryThatHangs checks that the history takes only a part of the time of a look, and
+// TestALookOutlivesAHistoryThatHangs checks that the history takes only a part of the time of a read, and
 // leaves the rest to the other reads.
 func TestALookOutlivesAHistoryThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

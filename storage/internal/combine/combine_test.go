@@ -22,7 +22,7 @@ type flushing struct {
 	land  chan struct{} // closed by the test
 }
 
-// rig is a Combiner whose flushes end when the test says so.
+// rig is a Combiner whose flushes end when the test decides.
 type rig struct {
 	*combine.Combiner[*call]
 
@@ -174,7 +174,7 @@ func TestGroupsGoBesideEachOther(t *testing.T) {
 	})
 }
 
-// TestCallsThatAFlushLeavesGoBesideIt, where there are enough of them for another flush.
+// TestCallsThatAFlushLeavesGoBesideIt, if there are enough of them for another flush.
 func TestCallsThatAFlushLeavesGoBesideIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, combine.Config[*call]{Calls: 2, Beside: 4, Group: 2})
@@ -351,7 +351,7 @@ func flushesOf(t *testing.T, callers, calls, beside, group int) int {
 	return int(flushes.Load())
 }
 
-// TestNobodyWaitsLongForCallersWhoDoNotCome, even where other work keeps all processors busy and each yield
+// TestNobodyWaitsLongForCallersWhoDoNotCome, even if other work keeps all processors busy and each yield
 // takes tens of milliseconds. The time is that of the processors that the other work uses meanwhile, which does
 // not depend on other processes.
 func TestNobodyWaitsLongForCallersWhoDoNotCome(t *testing.T) {

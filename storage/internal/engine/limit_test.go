@@ -130,7 +130,7 @@ func TestALimitIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// TestStatsHaveCopiesOfALimit: a caller that changes what Stats returned does not change the limit.
+// TestStatsHaveCopiesOfALimit: a caller that changes the results of Stats does not change the limit.
 func TestStatsHaveCopiesOfALimit(t *testing.T) {
 	l := LimitOf("5 0 0", "6 0 0;7 0 0", nil)
 	st := l.Stats(1, 1)

@@ -89,7 +89,7 @@ func TestAttemptsReadAsWritten(t *testing.T) {
 	if got, err := record.Attempts(record.PackAttempts(want)); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
-	// An attempt grows only where its version does not tell when the claim was made.
+	// An attempt grows only if its version does not show when the claim was made.
 	size := func(a storage.Attempt) int { return len(record.PackAttempts([]storage.Attempt{a})) }
 	bare := usual
 	bare.Claimed = time.Time{}

@@ -122,7 +122,7 @@ func TestWorkWakesOne(t *testing.T) {
 	})
 }
 
-// TestAWakeUpIsPassedOn where whoever was woken makes no Claim, or a Claim that takes nothing.
+// TestAWakeUpIsPassedOn if the woken caller makes no Claim, or a Claim that takes nothing.
 func TestAWakeUpIsPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Stream
@@ -167,7 +167,7 @@ func TestWorkIsLookedForOnce(t *testing.T) {
 	})
 }
 
-// TestWorkIsFoundACallerElsewhere where those who waited here have left, or do not look.
+// TestWorkIsFoundACallerElsewhere if the callers that waited here have left, or do not claim.
 func TestWorkIsFoundACallerElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var found atomic.Int64
@@ -301,7 +301,7 @@ func (b *board) put(q int) {
 	b.Ring(Alert, strconv.Itoa(q))
 }
 
-// find looks and waits until it has found all events of a queue.
+// find reads and waits until it has found all events of a queue.
 func (b *board) find(t *testing.T, q int) {
 	t.Helper()
 	impatient := rand.N(2) == 0
@@ -323,7 +323,7 @@ func (b *board) find(t *testing.T, q int) {
 
 func pause() { time.Sleep(rand.N(3 * time.Millisecond)) }
 
-// TestNoWakeUpIsLost under random schedules: a caller that looks and then waits finds all events. A
+// TestNoWakeUpIsLost under random schedules: a caller that reads and then waits finds all events. A
 // lost wake-up would deadlock the bubble.
 func TestNoWakeUpIsLost(t *testing.T) {
 	for range 50 {
@@ -371,7 +371,7 @@ func (p *pool) take(most int64) (since storage.Since, some bool) {
 	}
 }
 
-// work takes and waits until ctx ends. Sometimes it ends a Wait by itself, and then it does not look before
+// work takes and waits until ctx ends. Sometimes it ends a Wait by itself, and then it does not claim before
 // its next wake-up but waits anew, as a caller that has found no room; sometimes it leaves.
 func (p *pool) work(ctx context.Context, loyal bool) {
 	for ctx.Err() == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// TestAClaimPassesOverABatchOfTasksThatAWrongClockDeclined at most. Each claim says that there is
-// more to do, until claims have come to the tasks behind them.
+// TestAClaimPassesOverABatchOfTasksThatAWrongClockDeclined at most. Each claim reports that there is more to
+// do, until claims have come to the tasks behind them.
 func TestAClaimPassesOverABatchOfTasksThatAWrongClockDeclined(t *testing.T) {
 	t.Parallel()
 	const wrong, least = 1000, 4
@@ -54,7 +54,7 @@ func TestAClaimPassesOverABatchOfTasksThatAWrongClockDeclined(t *testing.T) {
 	ahead = 0
 	decline(1)
 	c := claim(0)
-	for n := 0; n < 14 && !c.More && len(c.Ended) == 0; n++ { // no jump: until a claim looks at the line
+	for n := 0; n < 14 && !c.More && len(c.Ended) == 0; n++ { // no jump: until a claim reads the line
 		ahead += 5 * time.Minute
 		c = claim(0)
 	}

@@ -64,7 +64,7 @@ func TestADamagedColumnStopsNoClaim(t *testing.T) {
 	}
 }
 
-// TestATaskOfNoQueueIsNamed gives a task the number and the line of a queue that does not exist.
+// TestATaskOfNoQueueIsNamed moves a task to the number and the line of a queue that does not exist.
 func TestATaskOfNoQueueIsNamed(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -106,7 +106,7 @@ func TestADamagedHoldStopsNobody(t *testing.T) {
 	}
 }
 
-// TestADamagedLaneIsUnknown damages what a lane remembers of a call, and repeats the call.
+// TestADamagedLaneIsUnknown damages the record of a call in a lane, and repeats the call.
 func TestADamagedLaneIsUnknown(t *testing.T) {
 	for _, damage := range []string{"seq = 'abc'", "opened = 'abc'", "seq = x'00'", "verb = x'00'", "outcome = 'abc'"} {
 		t.Run(damage, func(t *testing.T) {
@@ -230,7 +230,7 @@ func (s *side) decline(t *testing.T, most int) {
 	}
 }
 
-// TestADamagedPlaceIsFoundInEachLine gives one task of each line a place that is no number.
+// TestADamagedPlaceIsFoundInEachLine sets the place of one task of each line to a text that is no number.
 func TestADamagedPlaceIsFoundInEachLine(t *testing.T) {
 	path, ahead := file(t), time.Duration(0)
 	s := opened(t, sqlite.Config{
@@ -312,7 +312,7 @@ func TestCountsThatAreTooLowHideNoTask(t *testing.T) {
 }
 
 // TestAQueueWithTasksStays empties the counts of a queue, and lets two days pass. The queue stays,
-// and then tells how many tasks it has.
+// and then shows how many tasks it has.
 func TestAQueueWithTasksStays(t *testing.T) {
 	path := file(t)
 	s := open(t, path)

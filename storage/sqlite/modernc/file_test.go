@@ -74,7 +74,7 @@ func TestANewerSchemaIsTold(t *testing.T) {
 	}
 }
 
-// TestADamagedVersionIsTold writes what no version of midge writes into the table of the version.
+// TestADamagedVersionIsTold writes a value that no version of midge writes into the table of the version.
 func TestADamagedVersionIsTold(t *testing.T) {
 	const other = "DROP TABLE midge_meta; CREATE TABLE midge_meta "
 	for what, damage := range map[string]string{
@@ -190,7 +190,7 @@ func TestConfigsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// TestATaskOfANewerVersionIsLeftAlone gives a task a flag that this version does not know. Claims
+// TestATaskOfANewerVersionIsLeftAlone sets a flag of a task that this version does not know. Claims
 // pass over the task and leave it as it is.
 func TestATaskOfANewerVersionIsLeftAlone(t *testing.T) {
 	path := file(t)

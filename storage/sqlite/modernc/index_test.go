@@ -114,8 +114,8 @@ func TestProcessesWhoseIndexWasRemovedStop(t *testing.T) {
 }
 
 // TestNothingIsWrittenBesideANewIndex removes the index of the log under a process that has never
-// described the file, so that Describe tries whether the file has space. The trial must not overwrite what
-// another process commits with the new index, nor may the process open the file again.
+// described the file, so that Describe tries whether the file has space. The trial must not overwrite the
+// commits of another process with the new index, nor may the process open the file again.
 func TestNothingIsWrittenBesideANewIndex(t *testing.T) {
 	path := file(t)
 	old := startServant(t, path)

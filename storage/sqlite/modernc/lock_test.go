@@ -64,8 +64,8 @@ func TestAfterALongLockLivingRunnersExtendFirst(t *testing.T) {
 	})
 }
 
-// TestALockedFileIsUnavailable expects a step that waited for the lock in vain to say that nothing
-// happened.
+// TestALockedFileIsUnavailable expects the error of a step that waited for the lock in vain to state that
+// nothing happened.
 func TestALockedFileIsUnavailable(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -83,8 +83,8 @@ func TestALockedFileIsUnavailable(t *testing.T) {
 }
 
 // TestWakesOfOtherProcesses enqueues through another handle, and in a transaction of the
-// application's. Whoever waits is woken, although its own storage wrote nothing. If the file were not
-// watched, the look once a second would find one task in five so soon, and a series of tries would pass one
+// application's. A caller that waits is woken, although its own storage wrote nothing. If the file were not
+// watched, the read once a second would find one task in five so soon, and a series of tries would pass one
 // time in a hundred. A busy machine may need several series.
 func TestWakesOfOtherProcesses(t *testing.T) {
 	const series, tries, soon = 4, 8, 200 * time.Millisecond
@@ -118,8 +118,8 @@ func TestWakesOfOtherProcesses(t *testing.T) {
 	}
 }
 
-// quiet waits until nothing has rung for a while. The looks that follow an earlier commit have ended
-// then, and the claim of pickUp is waiting.
+// quiet waits until nothing has rung for a while. The reads that follow an earlier commit have ended then,
+// and the claim of pickUp is waiting.
 func (s *side) quiet(t *testing.T) {
 	t.Helper()
 	await(t, "nothing rings", func() bool {
@@ -132,7 +132,7 @@ func (s *side) quiet(t *testing.T) {
 	})
 }
 
-// pickUp gives the time from an enqueue to a claim that waited for it.
+// pickUp returns the time from an enqueue to a claim that waited for it.
 func (s *side) pickUp(t *testing.T, enqueue func(id string) error) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -14,7 +14,7 @@ import (
 )
 
 // TestAFileThatWasMovedAcknowledgesNothing takes the file, or its log, away while it is open. From
-// then on each call is refused, with an error that says so, until the file is back. Every
+// then on each call is refused, with an error about the missing file, until the file is back. Every
 // acknowledged task is there then.
 func TestAFileThatWasMovedAcknowledgesNothing(t *testing.T) {
 	for what, change := range map[string]func(t *testing.T, path string) (undo func()){
@@ -52,8 +52,7 @@ func TestAFileThatWasMovedAcknowledgesNothing(t *testing.T) {
 	}
 }
 
-// wantMoved expects each kind of call to say that the file has lost its name. Reads do not look at
-// the log.
+// wantMoved expects each kind of call to report that the file has lost its name. Reads do not use the log.
 func wantMoved(t *testing.T, s *side, reads bool) {
 	t.Helper()
 	wantProblem(t, s.insert(t.Context(), "lost"), sqlite.Moved)
@@ -85,7 +84,7 @@ func TestDescribeWritesNothingToAFileThatWasTaken(t *testing.T) {
 			actions[c.action](t, c.path(path), aside)
 			before, err := log.Stat()
 			must(t, err)
-			_, _ = s.store.Describe(t.Context()) // it need not look at the log
+			_, _ = s.store.Describe(t.Context()) // it need not read the log
 			after, err := log.Stat()
 			must(t, err)
 			if before.Size() != after.Size() {
@@ -236,8 +235,8 @@ func TestDamageThatAStepMeetsIsWarnedOf(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoFileIsTold opens things that are no file of tasks, and expects an error that says what
-// they are.
+// TestWhatIsNoFileIsTold opens things that are no file of tasks, and expects an error that names what they
+// are.
 func TestWhatIsNoFileIsTold(t *testing.T) {
 	path := file(t)
 	must(t, os.WriteFile(path, []byte("these are 40 bytes of a text, no database"), 0o600))

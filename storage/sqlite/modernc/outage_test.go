@@ -13,7 +13,7 @@ import (
 )
 
 // TestALockedFileIsUnavailableToASession has a session wait for the lock in vain, and ends the
-// context of a call meanwhile. Nothing happened, and the errors say so.
+// context of a call meanwhile. Nothing happened, and the errors state that.
 func TestALockedFileIsUnavailableToASession(t *testing.T) {
 	path := file(t)
 	s := open(t, path)

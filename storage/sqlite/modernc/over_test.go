@@ -7,8 +7,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestATransactionThatIsOver: within a transaction that has ended each verb says so, and never that the outcome
-// is unknown. Nothing happens outside of the transaction.
+// TestATransactionThatIsOver: within a transaction that has ended each verb returns that error, and never
+// that the outcome is unknown. Nothing happens outside of the transaction.
 func TestATransactionThatIsOver(t *testing.T) {
 	path := file(t)
 	s := open(t, path)

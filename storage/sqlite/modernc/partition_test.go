@@ -280,7 +280,7 @@ func (s *side) pause(t *testing.T, key string, long time.Duration) {
 }
 
 // TestAPausedPartitionOutlivesItsTasks has a queue with a paused partition and no task stay for two days, and go
-// after the pause or where it is removed.
+// after the pause or if it is removed.
 func TestAPausedPartitionOutlivesItsTasks(t *testing.T) {
 	path := file(t)
 	s, ahead := aheadOf(t, path)
@@ -364,9 +364,9 @@ func TestAPartitionWithinATransaction(t *testing.T) {
 	wantLines(t, path, 0)
 }
 
-// TestAClaimThatFindsOnlyFullPartitionsCountsNothing has claims that look at so many partitions as there are, each of
-// which is full, and then find that no other is behind them. Only a count of all tasks of the queue writes the sizes
-// of lines whose tasks stay.
+// TestAClaimThatFindsOnlyFullPartitionsCountsNothing has claims that read so many partitions as there are,
+// each of which is full, and then find that no other is behind them. Only a count of all tasks of the queue
+// writes the sizes of lines whose tasks stay.
 func TestAClaimThatFindsOnlyFullPartitionsCountsNothing(t *testing.T) {
 	for parts := range 12 {
 		t.Run(fmt.Sprint(parts), func(t *testing.T) {

@@ -120,8 +120,8 @@ func (d disk) apply(op operation, keep func() bool) {
 	d[op.file] = content
 }
 
-// cut gives what a disk holds after a power cut behind so many operations: all that was synced, and
-// of each later operation all, nothing or some sectors. said is what the process acknowledged before
+// cut returns the contents of a disk after a power cut behind so many operations: all that was synced, and
+// of each later operation all, nothing or some sectors. said has the acknowledgements of the process before
 // the cut.
 func cut(ops []operation, behind int) (d disk, said string) {
 	synced := make(map[string]int)
@@ -145,7 +145,7 @@ func cut(ops []operation, behind int) (d disk, said string) {
 	return d, said
 }
 
-// TestAPowerCutLosesNothing records what a process writes to its file, and replays it up to many
+// TestAPowerCutLosesNothing records the writes of a process to its file, and replays it up to many
 // moments, as a disk may hold it after a power cut at that moment. Each time the file opens and holds
 // every acknowledged task.
 func TestAPowerCutLosesNothing(t *testing.T) {
@@ -184,7 +184,7 @@ func TestAPowerCutLosesNothing(t *testing.T) {
 	t.Logf("%d cuts of %d writes and %d fsyncs: %d acknowledgements held", powerCuts, writes, syncs, acknowledged)
 }
 
-// wantAfterCut opens the file on a disk, and looks for the acknowledged tasks.
+// wantAfterCut opens the file on a disk, and searches for the acknowledged tasks.
 func wantAfterCut(t *testing.T, d disk, said string) (acknowledged int) {
 	t.Helper()
 	dir := t.TempDir()

@@ -13,7 +13,7 @@ import (
 )
 
 // TestOthersReadNoTasks makes files under masks that take nothing, or little, from the permissions of new files.
-// SQLite gives the log and its index the permissions of the file.
+// SQLite creates the log and its index with the permissions of the file.
 func TestOthersReadNoTasks(t *testing.T) {
 	for what, begin := range map[string]func(path string) (want fs.FileMode){
 		"a new file": func(string) fs.FileMode { return 0o600 },

@@ -17,7 +17,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// work enqueues, claims and completes until the process is killed, and prints what was acknowledged:
+// work enqueues, claims and completes until the process is killed, and prints the acknowledgements:
 // "e id" and "d id".
 func work(ctx context.Context, s *side) error {
 	for i := 0; ; i++ {
@@ -47,7 +47,7 @@ func work(ctx context.Context, s *side) error {
 // them.
 const powerTasks = 150
 
-// write enqueues and completes tasks, and prints what was acknowledged.
+// write enqueues and completes tasks, and prints the acknowledgements.
 func write(ctx context.Context, s *side) error {
 	for i := range powerTasks {
 		if err := s.insert(ctx, strconv.Itoa(i)); err != nil {
@@ -71,7 +71,7 @@ func write(ctx context.Context, s *side) error {
 	return nil
 }
 
-// ledger holds what processes printed.
+// ledger holds the output of processes.
 type ledger struct {
 	mu       sync.Mutex
 	enqueued map[string]int
@@ -96,7 +96,7 @@ func (l *ledger) read(out io.Reader) {
 	}
 }
 
-// acknowledged gives the number of acknowledgements that the processes printed.
+// acknowledged returns the number of acknowledgements that the processes printed.
 func (l *ledger) acknowledged() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -54,7 +54,7 @@ type side struct {
 	session *storage.Session
 }
 
-// file gives the path for a file that does not exist yet.
+// file returns the path for a file that does not exist yet.
 func file(t testing.TB) string {
 	t.Helper()
 	return filepath.Join(t.TempDir(), "jobs.db")
@@ -94,7 +94,7 @@ func execute(t testing.TB, path, text string, args ...any) {
 	}
 }
 
-// job gives a task that is kept after it has completed.
+// job returns a task that is kept after it has completed.
 func job(id string) storage.Insert {
 	return storage.Insert{
 		Ref: ref(id), Kind: "kind", Encoding: "json", Payload: []byte(`{"to":"someone"}`), CrashLimit: 100,
@@ -157,7 +157,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// state gives the state of a task, "" where there is none.
+// state returns the state of a task, "" if there is none.
 func (s *side) state(t testing.TB, id string) storage.State {
 	t.Helper()
 	task, err := s.store.Task(t.Context(), ref(id))

@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// TestDurabilityIsTold expects Describe to say what an acknowledgement guarantees, in both modes.
+// TestDurabilityIsTold expects Describe to state the guarantee of an acknowledgement, in both modes.
 func TestDurabilityIsTold(t *testing.T) {
 	for mode, relaxed := range map[string]bool{"synchronous=FULL": false, "synchronous=NORMAL": true} {
 		s := opened(t, sqlite.Config{Path: file(t), Driver: modernc.Driver, Relaxed: relaxed})
@@ -31,7 +31,7 @@ func TestADatabaseInMemoryIsRefused(t *testing.T) {
 	wantProblem(t, sqlite.Migrate(t.Context(), cfg), sqlite.NoWAL)
 }
 
-// TestCheckpointsAreMadeUnlessSwitchedOff writes 12 MB and looks at the log. Without checkpoints the
+// TestCheckpointsAreMadeUnlessSwitchedOff writes 12 MB and checks the log. Without checkpoints the
 // log holds all of it; with them it begins anew after some 4 MB.
 func TestCheckpointsAreMadeUnlessSwitchedOff(t *testing.T) {
 	const size, inserts = 100 << 10, 120

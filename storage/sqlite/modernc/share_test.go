@@ -47,8 +47,9 @@ func (s *side) oneInEach(t *testing.T) {
 	s.limit(t, storage.Limit{Partition: storage.PartitionLimit{Concurrency: 1}})
 }
 
-// TestADamagedSlotOfAPartitionIsMended damages what partitions keep while a task of each runs, and what
-// others wait behind. Within a minute each partition counts its tasks again, and no row is left at the end.
+// TestADamagedSlotOfAPartitionIsMended damages the data of partitions while a task of each runs, and the data
+// behind which others wait. Within a minute each partition counts its tasks again, and no row is left at the
+// end.
 func TestADamagedSlotOfAPartitionIsMended(t *testing.T) {
 	const nine = "x'00000000000000000000000000000000000000000000000900'"
 	for _, damage := range []string{
@@ -91,7 +92,7 @@ func TestADamagedTaskFreesItsSlot(t *testing.T) {
 			s.keyed(t, 3, "a")
 			s.wantHeld(t, "at first", "a0")
 			execute(t, path, "UPDATE midge_tasks SET "+damage+" WHERE id = 'a0'")
-			s.hold(t) // finds the damage, perhaps once it has looked at the waiting tasks
+			s.hold(t) // finds the damage, perhaps once it has read the waiting tasks
 			s.hold(t)
 			p, err := storage.PartitionOf(t.Context(), s.store, queue, "a")
 			must(t, err)

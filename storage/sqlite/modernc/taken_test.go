@@ -27,7 +27,7 @@ const (
 	takenAcks = 60  // how many acknowledgements come before something happens to a file
 )
 
-// ready is what a process of persist prints once it has opened the file.
+// ready is the line that a process of persist prints once it has opened the file.
 const ready = "ready"
 
 // persist enqueues, claims and completes like work, from the first line of its input on, and goes on after
@@ -99,9 +99,9 @@ func (c cell) String() string {
 func (c cell) path(path string) string { return path + strings.TrimPrefix(c.file, "file") }
 
 // actions are the things that happen to a file. Replacing renames another file into the place, as mv and
-// editors do. Truncating changes the file itself, as a redirection of the shell does. The system looks at modes
-// when a file is opened, and not for root; a file that is immutable refuses each write, where the test may make
-// it so.
+// editors do. Truncating changes the file itself, as a redirection of the shell does. The system checks modes
+// when a file is opened, and not for root; a file that is immutable refuses each write, if the test may
+// make it so.
 var actions = map[string]func(t *testing.T, name, aside string){
 	"removed": func(t *testing.T, name, aside string) { // the test keeps it, to put it back
 		t.Helper()
@@ -150,8 +150,8 @@ func (c cell) mayGoOn() bool {
 }
 
 // TestAFileThatIsTakenFromProcesses takes one of the three files from four processes, in each way. Each
-// process is refused with an error that says what to do, or goes on and loses nothing. With the file put back
-// each acknowledged task is there; without it, the tasks that the other files have.
+// process is refused with an error that names the remedy, or goes on and loses nothing. With the file put
+// back each acknowledged task is there; without it, the tasks that the other files have.
 func TestAFileThatIsTakenFromProcesses(t *testing.T) {
 	for _, c := range cells() {
 		t.Run(c.String(), func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestAFileThatIsTakenFromProcesses(t *testing.T) {
 	}
 }
 
-// allCells gives each file with each action, and both ends of the processes.
+// allCells returns each file with each action, and both ends of the processes.
 func allCells() (all []cell) {
 	for _, file := range []string{"file", "-wal", "-shm"} {
 		for _, action := range slices.Sorted(maps.Keys(actions)) {
@@ -202,14 +202,14 @@ func TestACheckpointThatTruncatesTheLogIsNoDamage(t *testing.T) {
 	}
 }
 
-// takenLedger is what the processes of a cell printed, and which tasks are there afterwards.
+// takenLedger is the output of the processes of a cell, and which tasks are there afterwards.
 type takenLedger struct {
 	ledger
 
 	lost int // tasks that were acknowledged and are not there
 }
 
-// refused gives the processes that were refused.
+// refused returns the processes that were refused.
 func (l *takenLedger) refused() map[string]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,7 +222,7 @@ func (l *takenLedger) refused() map[string]bool {
 	return pids
 }
 
-// workers gives the number of processes that have enqueued a task.
+// workers returns the number of processes that have enqueued a task.
 func (l *takenLedger) workers() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,7 +234,7 @@ func (l *takenLedger) workers() int {
 	return len(pids)
 }
 
-// opened gives the number of processes that have opened the file.
+// opened returns the number of processes that have opened the file.
 func (l *takenLedger) opened() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -323,8 +323,8 @@ func (l *takenLedger) startAll(t *testing.T, c cell, path string) (end func()) {
 	}
 }
 
-// reopenWithout opens what is left, as the errors say: without the index where the log was taken. Open
-// refuses it with a typed error, or it is sound and has the tasks of the files that are left.
+// reopenWithout opens the remaining files, as the errors advise: without the index if the log was taken.
+// Open refuses it with a typed error, or it is sound and has the tasks of the files that are left.
 func (l *takenLedger) reopenWithout(t *testing.T, c cell, path string) {
 	t.Helper()
 	if c.file == "-wal" && c.action != "read-only" {
@@ -351,7 +351,7 @@ func (l *takenLedger) reopenWithout(t *testing.T, c cell, path string) {
 	}
 }
 
-// missing gives the acknowledged tasks that are not there.
+// missing returns the acknowledged tasks that are not there.
 func (l *takenLedger) missing(t *testing.T, s *side) (lost []string) {
 	t.Helper()
 	for i := range seeds {
@@ -367,7 +367,7 @@ func (l *takenLedger) missing(t *testing.T, s *side) (lost []string) {
 	return lost
 }
 
-// check looks at the errors of the processes, and whether a process went on and lost tasks.
+// check reads the errors of the processes, and whether a process went on and lost tasks.
 func (l *takenLedger) check(t *testing.T, c cell) {
 	t.Helper()
 	says := remedies[c.file]

@@ -72,7 +72,7 @@ func TestWithinATransaction(t *testing.T) {
 }
 
 // TestADeferredTransactionIsTold reads in a transaction that began as a reader, lets another one
-// write, and enqueues: no repeat helps, and the error says what does.
+// write, and enqueues: no repeat helps, and the error names the remedy.
 func TestADeferredTransactionIsTold(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -155,7 +155,7 @@ func TestWithinRefusesNoTransaction(t *testing.T) {
 	}
 }
 
-// TestMidgetestWithinATransaction checks what an open transaction has enqueued.
+// TestMidgetestWithinATransaction checks the tasks that an open transaction has enqueued.
 func TestMidgetestWithinATransaction(t *testing.T) {
 	path := file(t)
 	s := open(t, path)

@@ -145,7 +145,7 @@ func TestAFileNamesSeveralKinds(t *testing.T) {
 	}
 }
 
-// TestAWrongCallbackIsRefused gives wrong flags and files. The storage cannot be reached, and is not asked.
+// TestAWrongCallbackIsRefused passes wrong flags and files. The storage cannot be reached, and is not asked.
 func TestAWrongCallbackIsRefused(t *testing.T) {
 	r := newRig(t)
 	r.real = true

@@ -30,8 +30,8 @@ type canaryCase struct {
 	outcome string
 }
 
-// TestARequeueBeginsWithACanary checks what the command prints, its exit code and the audit, for a canary that
-// completes, one that fails and one that does not start.
+// TestARequeueBeginsWithACanary checks the output of the command, its exit code and the audit, for a canary
+// that completes, a canary that fails and a canary that does not start.
 func TestARequeueBeginsWithACanary(t *testing.T) {
 	completes := storage.Settle{Outcome: storage.Complete}
 	for name, c := range map[string]canaryCase{
@@ -82,7 +82,7 @@ func (c canaryCase) check(t *testing.T) {
 	}
 }
 
-// template is a job that does what its test says.
+// template is a job that does what its test sets.
 type template struct{}
 
 // TestACanaryIsFollowedOnARealRunner checks jobs of a runner with its own heartbeats: the canary runs for hours,

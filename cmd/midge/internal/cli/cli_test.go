@@ -200,7 +200,7 @@ func TestAnAnswerIsAskedForAndHeard(t *testing.T) {
 	}
 }
 
-// TestACommandThatAsksKnowsADryRun because the question mentions the flag where nobody can be asked.
+// TestACommandThatAsksKnowsADryRun because the question mentions the flag if nobody can be asked.
 func TestACommandThatAsksKnowsADryRun(t *testing.T) {
 	r := newRig(t)
 	asks := 0

@@ -22,7 +22,7 @@ func TestTheStorageIsLookedOver(t *testing.T) {
 		"doctor --accept paused", "doctor --accept ''", "doctor --accept damaged:mail", "stats", "stats -o json")))
 }
 
-// TestKnownFindingsAreAccepted accepts findings in a profile, under the names that a report gives them.
+// TestKnownFindingsAreAccepted accepts findings in a profile, under the names that a report has for them.
 func TestKnownFindingsAreAccepted(t *testing.T) {
 	r := newRig(t)
 	r.night()
@@ -88,7 +88,7 @@ func TestNothingIsWellWithoutARunner(t *testing.T) {
 	}
 }
 
-// TestAQuietDoctorIsSilentWithoutAProblem looks over a storage that has notices alone.
+// TestAQuietDoctorIsSilentWithoutAProblem checks a storage that has notices alone.
 func TestAQuietDoctorIsSilentWithoutAProblem(t *testing.T) {
 	r := newRig(t)
 	r.night()

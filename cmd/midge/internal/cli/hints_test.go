@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAMistypedCommandLeadsToTheNearest gives commands that do not exist, and verbs without their noun.
+// TestAMistypedCommandLeadsToTheNearest runs commands that do not exist, and verbs without their noun.
 func TestAMistypedCommandLeadsToTheNearest(t *testing.T) {
 	r := newRig(t)
 	for line, next := range map[string]string{

@@ -153,8 +153,8 @@ func TestTheLimitOfOnePartition(t *testing.T) {
 		`clear-limit-partition mail partition "acme"`, `clear-limit-partition mail partition "idle"`)
 }
 
-// TestACopiedBoundIsReported limits a queue of which programs declare a rate, and then declares another rate: the
-// command has said that the rate was copied. It says so of no bound that was given.
+// TestACopiedBoundIsReported limits a queue of which programs declare a rate, and then declares another rate:
+// the command has reported that the rate was copied. It reports that of no bound in its line.
 func TestACopiedBoundIsReported(t *testing.T) {
 	const copied = "bounds that were not given were copied, and follow no later change until midge queue limit "
 	declare := func(r *rig, n int) {

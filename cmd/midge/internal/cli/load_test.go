@@ -17,7 +17,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestLoad shows what the command says about a file, its rows and its record.
+// TestLoad checks the output of the command about a file, its rows and its record.
 func TestLoad(t *testing.T) {
 	r := newRig(t)
 	var got string
@@ -97,7 +97,7 @@ func TestAPipeEndsWithANewline(t *testing.T) {
 	}
 }
 
-// TestALoadThatTheStorageStops says how far it is, and the same command goes on.
+// TestALoadThatTheStorageStops reports how far it is, and the same command goes on.
 func TestALoadThatTheStorageStops(t *testing.T) {
 	for _, c := range []struct {
 		fault faulty
@@ -133,7 +133,7 @@ func TestALoadThatTheStorageStops(t *testing.T) {
 	}
 }
 
-// TestALoadOfADamagedFile fails, and says what to do before the same command can go on.
+// TestALoadOfADamagedFile fails, and names the repair after which the same command can go on.
 func TestALoadOfADamagedFile(t *testing.T) {
 	r := newRig(t)
 	var zipped bytes.Buffer
@@ -197,7 +197,7 @@ func TestTheRecordOfALoadIsKept(t *testing.T) {
 	}
 }
 
-// TestALoadIsInTheAudit with what it did.
+// TestALoadIsInTheAudit with its results.
 func TestALoadIsInTheAudit(t *testing.T) {
 	r := newRig(t)
 	r.in = "1\n2\n"

@@ -33,7 +33,7 @@ type rig struct {
 	width   int                                          // width of the terminal, 0 for none
 	real    bool                                         // open the storage that the command names
 	ctx     context.Context                              // context of the next command, nil for that of the test
-	post    func(ctx context.Context, body []byte) error // takes what goes to a webhook
+	post    func(ctx context.Context, body []byte) error // takes the requests to a webhook
 }
 
 // unclosed is a storage that stays open when a command closes it.

@@ -12,7 +12,7 @@ import (
 )
 
 // avoided matches words that a visible sentence avoids, because the field has clearer ones: an action or a
-// check, a stalled queue, a backlog that clears, what needs attention.
+// check, a stalled queue, a backlog that clears, a matter that needs attention.
 var avoided = regexp.MustCompile(`(?i)\b(acts?|looks?|looked|stands? still|gone in|needs? you|needs? somebody)\b`)
 
 // TestVisibleSentencesHaveTheWordsOfTheField reads the sentences of the command, of the findings and verdicts

@@ -386,7 +386,8 @@ func TestTasksThatAreNotThereAreNamed(t *testing.T) {
 	}
 }
 
-// TestNamedTasksThatStayAsTheyAreExist tells tasks that cannot be changed, or need not be, from missing ones.
+// TestNamedTasksThatStayAsTheyAreExist distinguishes tasks that cannot be changed, or need not be, from
+// missing ones.
 func TestNamedTasksThatStayAsTheyAreExist(t *testing.T) {
 	r := newRig(t)
 	r.night()

@@ -152,7 +152,7 @@ func TestOneTaskIsShown(t *testing.T) {
 	}
 }
 
-// TestTheReasonLeadsToTheRunners checks what to do about a task that no live runner can run.
+// TestTheReasonLeadsToTheRunners checks the remedy for a task that no live runner can run.
 func TestTheReasonLeadsToTheRunners(t *testing.T) {
 	r := newRig(t)
 	r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "x"}, Kind: "send_fax"})
@@ -252,8 +252,8 @@ func TestAWaitEndsWithTheTask(t *testing.T) {
 	r.ok("task wait -")
 }
 
-// TestTooLongParametersAreRefused gives JSON that ends within the bound and goes on beyond it, so that a part
-// of it would be valid.
+// TestTooLongParametersAreRefused passes JSON that ends within the bound and goes on beyond it, so that a
+// part of it would be valid.
 func TestTooLongParametersAreRefused(t *testing.T) {
 	r := newRig(t)
 	text := "{}" + strings.Repeat(" ", maxInput) + "x"

@@ -145,7 +145,7 @@ func TestNumbersAreCheckedBeforeTheStorage(t *testing.T) {
 	r.refuses(fmt.Sprintf(load, "--priority 10"), "priority 10", "-9 to 9")
 }
 
-// refuses checks that a line ends with the exit code of bad input and says why.
+// refuses checks that a line ends with the exit code of bad input and prints the reasons.
 func (r *rig) refuses(line string, why ...string) {
 	r.t.Helper()
 	got := r.run(line)

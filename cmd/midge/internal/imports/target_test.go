@@ -62,8 +62,8 @@ func (p *peer) elsewhere() *Asynq {
 }
 
 // TestAnImportWhoseRecordWasMeddledWithDoublesNothing ends an import between the insert of a chunk and its end,
-// completes the tasks, and does to all scheduled tasks of the queue what people and programs may do to them. The
-// next run, and an abort, find the record.
+// completes the tasks, and changes all scheduled tasks of the queue as people and programs may change them.
+// The next run, and an abort, find the record.
 func TestAnImportWhoseRecordWasMeddledWithDoublesNothing(t *testing.T) {
 	t.Parallel()
 	all := func(ctx context.Context, s *storage.Session, a bulk.Action) error {
@@ -161,8 +161,8 @@ func TestAnImportToAnotherQueueIsRefusedWhileAChunkIsSetAside(t *testing.T) {
 	}
 }
 
-// TestAnAbortIsForTheQueueOfTheKilledRun gives the abort another queue. Tasks that the killed run inserted
-// stay only in its queue.
+// TestAnAbortIsForTheQueueOfTheKilledRun passes another queue to the abort. Tasks that the killed run
+// inserted stay only in its queue.
 func TestAnAbortIsForTheQueueOfTheKilledRun(t *testing.T) {
 	t.Parallel()
 	for step, want := range map[string][3]int{"staged": {0, 0, 10}, "inserted": {10, 0, 0}} {
@@ -195,7 +195,7 @@ func TestAnAbortFromAnotherStorageIsRefused(t *testing.T) {
 	if err := abort.Abort(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p.has(10, 0, 10) // the tasks also remain in the storage that is said to be gone
+	p.has(10, 0, 10) // the tasks also remain in the storage that is reported to be gone
 }
 
 // TestAnInterruptedImportFinishesItsChunk interrupts an import after an insert, and checks that no task is

@@ -28,8 +28,8 @@ type Bill struct {
 // benchRows is the number of rows of a load.
 const benchRows = 100_000
 
-// BenchmarkLoad compares a load of 100,000 rows with an EnqueueMany of the same jobs. bytes/task is what
-// the storage grows by: the memory of Redis, and the database on the disk of PostgreSQL and SQLite.
+// BenchmarkLoad compares a load of 100,000 rows with an EnqueueMany of the same jobs. bytes/task is the
+// growth of the storage: the memory of Redis, and the database on the disk of PostgreSQL and SQLite.
 func BenchmarkLoad(b *testing.B) {
 	testserver.Require(b)
 	testserver.RequirePostgres(b)

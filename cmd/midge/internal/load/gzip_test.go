@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestADamagedFileOfGzip loads what stands before the damage, and says what is wrong. Once the file is whole,
+// TestADamagedFileOfGzip loads the rows before the damage, and reports the damage. Once the file is whole,
 // the load goes on.
 func TestADamagedFileOfGzip(t *testing.T) {
 	text := strings.Repeat("1234567\n", 1000)

@@ -8,8 +8,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestRejectShared checks that a load which goes on leaves what others have appended to the file for wrong
-// rows since.
+// TestRejectShared checks that a load which goes on leaves the rows that others have appended to the file for
+// wrong rows since.
 func TestRejectShared(t *testing.T) {
 	r := newRig(t)
 	r.ok(r.rejecting(r.loader(r.write("a.jsonl", "{a\n"))))

@@ -30,7 +30,7 @@ type faults struct {
 	count map[string]int
 }
 
-// fate chooses what happens to a call. Calls that were late may arrive now.
+// fate chooses the outcome of a call. Calls that were late may arrive now.
 func (f *faults) fate(call bool) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -172,7 +172,7 @@ func TestEachRowIsLoadedOnce(t *testing.T) {
 			})
 			r.isLoaded(s)
 			f.one = 0
-			for range 20 { // what is still under way arrives
+			for range 20 { // the calls still under way arrive
 				f.fate(false)
 			}
 			r.isLoaded(s)
@@ -438,7 +438,7 @@ func TestALoaderWaitsForAFullQueue(t *testing.T) {
 	})
 }
 
-// TestTheFileOfWrongRowsIsTheSame in all runs, and keeps what stood in it.
+// TestTheFileOfWrongRowsIsTheSame in all runs, and keeps its contents.
 func TestTheFileOfWrongRowsIsTheSame(t *testing.T) {
 	r := newRig(t)
 	r.write("wrong", "old\n")

@@ -90,7 +90,7 @@ func (r *rig) rejecting(l *Loader) *Loader {
 	return l
 }
 
-// rejected returns what stands in the file for wrong rows.
+// rejected returns the contents of the file for wrong rows.
 func (r *rig) rejected() string {
 	text, _ := os.ReadFile(filepath.Join(r.dir, "wrong")) // "" if there is none
 	return string(text)

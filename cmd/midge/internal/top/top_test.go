@@ -148,7 +148,7 @@ func TestQueuesAreShownWithTheirRates(t *testing.T) {
 	r.insert("mail", 50)
 	r.insert("midge.ledger", 1)
 	r.now = r.now.Add(10 * time.Second) // tasks that wait for less time are work in flow
-	r.work("none", 1, storage.Settle{}) // the answer to a claim tells the session the time
+	r.work("none", 1, storage.Settle{}) // the answer to a claim has the time for the session
 	r.sample()
 	r.wants("on production, redis://db", "50 waiting", "> mail", "no runner", "No runner is alive")
 	_, err := r.session.Extend(t.Context(), storage.ExtendRequest{Runner: storage.RunnerInfo{ID: "r", Queues: []string{"mail"}, For: time.Hour}})
@@ -359,7 +359,7 @@ func TestAStorageThatIsAwayIsSaid(t *testing.T) {
 }
 
 // TestTheTotalsKeepTheRunners draws totals of every length: a narrow terminal loses rates, and never the
-// number of runners. What needs attention is the first line.
+// number of runners. The findings that need attention are the first line.
 func TestTheTotalsKeepTheRunners(t *testing.T) {
 	r := newRig(t)
 	r.insert("mail", 3)
