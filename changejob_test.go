@@ -202,8 +202,8 @@ func (p *tenancy) BeforeEnqueue(context.Context) error {
 func (p *tenancy) Partition() string         { return p.Tenant }
 func (p *tenancy) Run(context.Context) error { return nil }
 
-// TestAChangeOfParametersCallsBeforeEnqueue checks that new parameters pass the check of the job as those of an enqueue
-// do, and have the fields that it fills in.
+// TestAChangeOfParametersCallsBeforeEnqueue checks that new parameters pass the check of the job as the
+// parameters of an enqueue do, and have the fields that it fills in.
 func TestAChangeOfParametersCallsBeforeEnqueue(t *testing.T) {
 	bubble(t, func(b *bench) {
 		task, err := b.client.Enqueue(b.Context(), &tenancy{Amount: 1})

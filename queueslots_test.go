@@ -25,7 +25,7 @@ type slotsModel struct {
 	begun   time.Time
 	latency time.Duration // of each Claim and Apply, at most; from a random number of its own
 
-	mu      sync.Mutex // guards the fields below, and those of the runners and gates
+	mu      sync.Mutex // guards the fields below, and the fields of the runners and gates
 	runners []*slotsRunner
 	plans   map[string]*slotsPlan
 	ids     []string

@@ -98,7 +98,7 @@ func TestHandleRawRefuses(t *testing.T) {
 	})
 }
 
-// TestARawJobReceivesAnyBytes, damaged ones and those of an encoding that midge does not know.
+// TestARawJobReceivesAnyBytes, also damaged bytes and bytes of an encoding that midge does not know.
 func TestARawJobReceivesAnyBytes(t *testing.T) {
 	all := map[string]storage.Insert{
 		"1": {Encoding: "msgpack", Payload: []byte{0x81, 0xa1}}, "2": {Encoding: "msgpack", Payload: []byte{0xdf, 0xff, 0xff, 0xff, 0xff}},

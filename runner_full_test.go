@@ -103,8 +103,9 @@ func (d *fullDisk) Claim(ctx context.Context, req storage.ClaimRequest) (storage
 	return d.Storage.Claim(ctx, req)
 }
 
-// TestAFullStorageChargesNoCrash has two runners that run jobs and have slots for those of the other, and a storage
-// that is full for one to four leases. Its claims are answered until the leases are over, but nobody can extend one.
+// TestAFullStorageChargesNoCrash has two runners that run jobs and have slots for the jobs of the other, and
+// a storage that is full for one to four leases. Its claims are answered until the leases are over, but
+// nobody can extend one.
 func TestAFullStorageChargesNoCrash(t *testing.T) {
 	bubble(t, func(b *bench) {
 		const lease, jobs, times = 2 * time.Second, 8, 20

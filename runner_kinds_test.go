@@ -249,8 +249,9 @@ func TestADeclinedTaskIsCancelled(t *testing.T) {
 	})
 }
 
-// TestATaskOfAKindThatNobodyKnowsDies checks that it dies after the time in the storage's limits, whoever maintains its queue: a runner of other kinds, a runner without a job,
-// or a runner that sweeps a queue that it does not serve.
+// TestATaskOfAKindThatNobodyKnowsDies checks that it dies after the time in the storage's limits, for each
+// runner that maintains its queue: a runner of other kinds, a runner without a job, or a runner that sweeps a
+// queue that it does not serve.
 func TestATaskOfAKindThatNobodyKnowsDies(t *testing.T) {
 	for name, maintain := range map[string]func(b *bench, cfg midge.RunnerConfig, ran *pickUps){
 		"a runner of another kind": func(b *bench, cfg midge.RunnerConfig, ran *pickUps) {

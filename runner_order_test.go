@@ -12,7 +12,7 @@ import (
 )
 
 // TestOneAtATimeKeepsTheOrder also has a slow job, behind which the tasks that were claimed ahead
-// are given back: no later task may be claimed before their release was applied.
+// are handed back: no later task may be claimed before their release was applied.
 func TestOneAtATimeKeepsTheOrder(t *testing.T) {
 	bubble(t, func(b *bench) {
 		const jobs = 1200

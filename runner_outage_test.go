@@ -12,9 +12,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAnOutageChargesNoCrash has two runners that run jobs and have slots for those of the other, and a storage
-// that answers nobody for half a lease to three leases, and then all calls that wait, in an order of chance. Every
-// second job goes on after its context has ended.
+// TestAnOutageChargesNoCrash has two runners that run jobs and have slots for the jobs of the other, and a
+// storage that answers nobody for half a lease to three leases, and then all calls that wait, in an order of
+// chance. Every second job goes on after its context has ended.
 func TestAnOutageChargesNoCrash(t *testing.T) {
 	bubble(t, func(b *bench) {
 		const lease, jobs, outages = 2 * time.Second, 8, 26

@@ -161,8 +161,8 @@ func TestToSetTheSameScheduleUndoesAnEdit(t *testing.T) {
 	})
 }
 
-// TestAPausedScheduleDoesNotTick pauses a kept schedule and one that a program declares, through a change of
-// both.
+// TestAPausedScheduleDoesNotTick pauses a kept schedule and a schedule that a program declares, through a
+// change of both.
 func TestAPausedScheduleDoesNotTick(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var ran ticks

@@ -65,7 +65,7 @@ func (s *fiveSteps) run(ctx context.Context) error {
 		}
 		return "sent", nil
 	})
-	if err == errBroken { //nolint:errorlint // the same error, not one that wraps it
+	if err == errBroken { //nolint:errorlint // the same error, not an error that wraps it
 		return midge.RetryIn(time.Second, err)
 	}
 	return err
@@ -390,7 +390,7 @@ func TestCheckpointsBesideSteps(t *testing.T) {
 			case 1:
 				_, err := midge.Step(ctx, "a", one)
 				return errors.Join(err, midge.Checkpoint(ctx, "page 1"), errBroken)
-			case 2: // a job that stores without looking
+			case 2: // a job that stores without a read
 				return errors.Join(midge.Checkpoint(ctx, "page 2"), errBroken)
 			}
 			a, err := midge.Step(ctx, "a", one)

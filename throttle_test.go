@@ -42,7 +42,7 @@ func (r *refusing) calls() []string {
 }
 
 // TestAThrottledPartitionRests: the task goes to the head of its line, uncharged, and no task of its partition
-// starts before the rest is over, not even one that was claimed ahead. All others are served.
+// starts before the rest is over, not even a task that was claimed ahead. All others are served.
 func TestAThrottledPartitionRests(t *testing.T) {
 	bubble(t, func(b *bench) {
 		r := &refusing{refuse: map[string]time.Duration{"acme 40": time.Minute}}

@@ -29,9 +29,9 @@ type storedJSON storedJob
 
 func (storedJSON) Options() midge.Options { return midge.Options{Encoding: midge.JSON} }
 
-// TestStoredBytesAndUniqueKeysStay compares payloads and unique keys with those of version 0.1: tasks that
-// wait are read by the next version, and keep their duplicates out. The key of the first is of a later version:
-// in a type within itself, 0.1 did not use the first names of fields.
+// TestStoredBytesAndUniqueKeysStay compares payloads and unique keys with the values of version 0.1: tasks
+// that wait are read by the next version, and keep their duplicates out. The key of the first is of a later
+// version: in a type within itself, 0.1 did not use the first names of fields.
 func TestStoredBytesAndUniqueKeysStay(t *testing.T) {
 	at := time.Date(2026, 3, 1, 0, 30, 0, 5000, time.FixedZone("west", -8*3600))
 	v := storedJob{

@@ -96,7 +96,7 @@ func TestNamesThatAreMadeUpDelayNoLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := users(t, User{"ann", Viewer})
 		u.pauses.once.Do(func() { u.pauses.add(200 * time.Millisecond) })
-		for range hashesAtOnce { // whatever wants a turn now waits for ever
+		for range hashesAtOnce { // a request that wants a turn now waits for ever
 			u.hashing <- struct{}{}
 		}
 		begun, denied := time.Now(), make(chan error)

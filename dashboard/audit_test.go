@@ -162,7 +162,7 @@ func TestNobodyForgesARecord(t *testing.T) {
 	})
 }
 
-// TestTheAuditNamesWhoStoppedAnAction checks an action that another person stops, and one that was done
+// TestTheAuditNamesWhoStoppedAnAction checks an action that another person stops, and an action that was done
 // before that.
 func TestTheAuditNamesWhoStoppedAnAction(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

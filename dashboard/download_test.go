@@ -22,8 +22,8 @@ func (s *site) dialogOf(path string) (form, download string) {
 	return between(s.t, page, `name="form" value="`, `"`), between(s.t, page, `class="button" href="`, `" download`)
 }
 
-// TestADeletionTakesExactlyWhatWasDownloaded checks a task that comes, one that changes and one that goes
-// between the download and the deletion.
+// TestADeletionTakesExactlyWhatWasDownloaded checks a task that comes, a task that changes and a task that
+// goes between the download and the deletion.
 func TestADeletionTakesExactlyWhatWasDownloaded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s, store := inserted(t, as(access.Admin), later("a"), later("b"), later("c"), later("d"))

@@ -18,8 +18,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAnAddressAdmitsNobody checks that a dashboard without a login admits only whoever knows its token: not
-// each user of this machine, nor whoever comes through a proxy on it that adds no header and rewrites Host.
+// TestAnAddressAdmitsNobody checks that a dashboard without a login admits only a client that knows its
+// token: not each user of this machine, nor a client behind a proxy on it that adds no header and rewrites
+// Host.
 func TestAnAddressAdmitsNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		token := rand.Text()
@@ -246,7 +247,7 @@ func TestCookiesAreSecureBehindAProxyThatEndsTLS(t *testing.T) {
 	})
 }
 
-// TestOnlyWhoMayEditSendsLongForms checks that a payload's room is given to nobody else: not to strangers at
+// TestOnlyWhoMayEditSendsLongForms checks that nobody else gets the room of a payload: not to strangers at
 // the login, not to viewers, and not on a read-only dashboard.
 func TestOnlyWhoMayEditSendsLongForms(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

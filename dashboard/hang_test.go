@@ -20,7 +20,7 @@ import (
 type hanging struct {
 	storage.Storage
 
-	on, tasks atomic.Bool // whether all reads hang, or only those of single tasks, such as the history
+	on, tasks atomic.Bool // whether all reads hang, or only the reads of single tasks, such as the history
 }
 
 func (h *hanging) wait(ctx context.Context, hangs bool) error {

@@ -14,7 +14,7 @@ import (
 )
 
 // TestAUniqueKeyIsNotShown checks the pages of a task for its unique key. The key is a hash of parameters without
-// a secret, so that whoever sees the key can try the values of a hidden parameter.
+// a secret, so that a viewer of the key can try the values of a hidden parameter.
 func TestAUniqueKeyIsNotShown(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		redact, err := access.Redact("params.pin")

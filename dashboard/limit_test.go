@@ -116,8 +116,8 @@ func TestTheLimitOfPartitionsIsSetAndShown(t *testing.T) {
 	})
 }
 
-// worked claims all tasks of the queue mail that its limit admits, goes on with those of the partition full, throttles
-// those of calm, and completes the others.
+// worked claims all tasks of the queue mail that its limit admits, goes on with the tasks of the partition
+// full, throttles the tasks of calm, and completes the others.
 func (s *site) worked(own *storage.Session) {
 	s.t.Helper()
 	claimed, err := own.Claim(s.t.Context(), storage.ClaimRequest{

@@ -49,8 +49,8 @@ func TestAPausedPartitionWaitsInAKit(t *testing.T) {
 	want("after the resume", "ann 4")
 }
 
-// TestALimitOfPartitionsHoldsInAKit: Drain leaves the tasks that the rate of their partition does not admit, and
-// those that rest after a throttle. Until reaches both.
+// TestALimitOfPartitionsHoldsInAKit: Drain leaves the tasks that the rate of their partition does not admit,
+// and the tasks that rest after a throttle. Until reaches both.
 func TestALimitOfPartitionsHoldsInAKit(t *testing.T) {
 	var ran []string
 	throttles := true

@@ -140,8 +140,8 @@ func TestShortNamesAreShownWhole(t *testing.T) {
 	}
 }
 
-// TestLongNamesGetTheRoom checks names that are as long as those of tenants. They are whole in a wide window,
-// and get most of the room in a narrow one.
+// TestLongNamesGetTheRoom checks names that are as long as the names of tenants. They are whole in a wide
+// window, and get most of the room in a narrow one.
 func TestLongNamesGetTheRoom(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "calm")

@@ -15,7 +15,7 @@ import (
 // check finds problems of a page.
 type check struct {
 	scenes, themes []string // the scenes and themes in which it is made
-	widths         []int64  // the widths at which it is made, of those of walked
+	widths         []int64  // the widths at which it is made, of the widths of walked
 	find           func(*tab) []string
 }
 

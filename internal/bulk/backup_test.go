@@ -209,8 +209,8 @@ type synced struct {
 
 func (s *synced) Sync() error { return s.happens() }
 
-// TestABackupTellsOfARunThatEndedByAnError which of its tasks are surely there: those of a call that was
-// refused, but not those of a call whose outcome is not known.
+// TestABackupTellsOfARunThatEndedByAnError which of its tasks are surely there: the tasks of a call that was
+// refused, but not the tasks of a call whose outcome is not known.
 func TestABackupTellsOfARunThatEndedByAnError(t *testing.T) {
 	unsynced := errors.New("not synced")
 	for _, c := range []struct {

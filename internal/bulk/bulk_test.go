@@ -154,8 +154,8 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// TestARequeueFromTheStart checks which requeued tasks keep their checkpoint: named ones, those of a filter,
-// and those that wait already.
+// TestARequeueFromTheStart checks which requeued tasks keep their checkpoint: named tasks, the tasks of a
+// filter, and tasks that wait already.
 func TestARequeueFromTheStart(t *testing.T) {
 	r := open(t)
 	r.insert("a", 4, nil)

@@ -25,7 +25,7 @@ func (r *rereads) Task(ctx context.Context, ref storage.Ref) (storage.Task, erro
 	return r.Storage.Task(ctx, ref)
 }
 
-// TestOnlyListedTasksAreSaved checks a task that changes and one that goes between the listing and the
+// TestOnlyListedTasksAreSaved checks a task that changes and a task that goes between the listing and the
 // reading, and a task that runs.
 func TestOnlyListedTasksAreSaved(t *testing.T) {
 	r := open(t)

@@ -106,7 +106,7 @@ type Base struct {
 	N    int
 }
 
-// A nil that is stored replaces what stands in a variable, if another field of the embedded pointer is stored.
+// A nil that is stored replaces the value of a variable, if another field of the embedded pointer is stored.
 func TestAStoredNilReplacesAValueBehindAnEmbeddedPointer(t *testing.T) {
 	type outer struct {
 		*Base
@@ -143,7 +143,7 @@ func (o *One) UnmarshalText(t []byte) (err error) { o.A, err = strconv.Atoi(stri
 func (o Two) MarshalText() ([]byte, error)        { return strconv.AppendInt(nil, int64(o.B), 10), nil }
 func (o *Two) UnmarshalText(t []byte) (err error) { o.B, err = strconv.Atoi(string(t)); return err }
 
-// An embedded pointer is stored by the rules of the struct that embeds it, not by those of its own type.
+// An embedded pointer is stored by the rules of the struct that embeds it, not by the rules of its own type.
 func TestAnEmbeddedPointerIsStoredAsItsStructIs(t *testing.T) {
 	_ = Row{}._msgpack
 	type row struct {

@@ -71,7 +71,7 @@ func TestOfARepeatedNameTheLastValueIsRead(t *testing.T) {
 	}
 }
 
-// encoding/json takes some letters of other scripts for those of English: a long s and the sign of Kelvin.
+// encoding/json takes some letters of other scripts for English letters: a long s and the sign of Kelvin.
 func TestALetterIsTheOneThatJSONTakesItFor(t *testing.T) {
 	type job struct {
 		Mask string

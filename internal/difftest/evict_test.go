@@ -52,7 +52,7 @@ func (g *generator) death() step {
 		if slices.ContainsFunc(g.w.in([]string{to}, storage.Dead), func(other storage.Task) bool {
 			return other.Ended.After(t.Ended)
 		}) {
-			to = t.Ref.Queue // Redis would evict the oldest of those that were there before
+			to = t.Ref.Queue // Redis would evict the oldest of the tasks that were there before
 		}
 		a.txs = []tx{{{change: &storage.Change{Ref: t.Ref, Queue: to}}}}
 	case n < 3 && len(dead) > 0:

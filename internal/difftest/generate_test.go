@@ -501,8 +501,7 @@ func (g *generator) schedule() *storage.Cursor {
 	return c
 }
 
-// tick returns an operation that moves a cursor, in most cases one that is due, to its next
-// moment.
+// tick returns an operation that moves a cursor, in most cases a due cursor, to its next moment.
 func (g *generator) tick(domain []string) (op, bool) {
 	cursors := g.w.in(domain, storage.Cursors)
 	if len(cursors) == 0 {

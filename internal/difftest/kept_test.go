@@ -287,7 +287,7 @@ func (w *keptWalk) remove(name string, n *keptName) {
 	n.version++
 }
 
-// ends notes the ticks of a version that has ended: those that ran, and those whose tasks wait.
+// ends notes the ticks of a version that has ended: the ticks that ran, and the ticks whose tasks wait.
 func (w *keptWalk) ends(n *keptName, payload string) {
 	w.Helper()
 	if payload == "" {

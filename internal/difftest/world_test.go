@@ -161,7 +161,7 @@ func (w *world) unsure(st step) (names []string) {
 // difference, or "".
 func (w *world) maintain(names []string, kinds ...string) string {
 	if len(kinds) == 0 {
-		kinds = []string{"k9"} // a claim that names none counts as one that names all
+		kinds = []string{"k9"} // a claim that names none counts as a claim that names all
 	}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		diff := w.maintainOne(name, kinds)
@@ -382,8 +382,8 @@ func (w *world) sizes() string {
 // compared.
 const orderEvery = 4
 
-// order compares the order in which the waiting tasks of a queue, and those of one partition, are
-// listed, page by page. It leaves the queue as it is, unlike whole, which completes its maintenance first.
+// order compares the order in which the waiting tasks of a queue, and the tasks of one partition, are listed,
+// page by page. It leaves the queue as it is, unlike whole, which completes its maintenance first.
 func (w *world) order(queue string, page int) string {
 	lists := make([]outcome, len(w.sides))
 	var running sync.WaitGroup

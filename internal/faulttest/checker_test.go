@@ -95,7 +95,7 @@ func unanswered(err error) bool {
 const slack = 10 * time.Millisecond
 
 // checkRuns checks the rules that hold for every task, however many processes died: its fences
-// grow, a second run starts only after the first run's lease was lost or given back, at most one
+// grow, a second run starts only after the first run's lease was lost or released, at most one
 // run commits, and no run commits after a later run has claimed the task.
 func checkRuns(t *testing.T, h history) {
 	t.Helper()

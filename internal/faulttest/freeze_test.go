@@ -53,7 +53,7 @@ func TestAFrozenRunnerCannotCommit(t *testing.T) {
 		frozen.resume()
 		f.awaitWhat("frozen", runEnd, 2*half, 10*time.Second)
 		f.openGate("end")
-		// A lease of more than a minute would count as one that is kept for later.
+		// A lease of more than a minute would count as a lease that is kept for later.
 		f.await("the successor has completed all", 10*time.Second, func(h history) bool {
 			late := func(e *event) bool { return strings.HasPrefix(e.Ref.ID, "late") }
 			return len(h.by("successor").of(settleDone).where(late)) >= half

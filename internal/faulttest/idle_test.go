@@ -133,8 +133,8 @@ func (f *fleet) startDelay(id string, opts ...midge.Option) time.Duration {
 	return h.of(runStart).about(ref)[0].At.Sub(begun)
 }
 
-// commands returns the commands that clients send to the server within a time, without the
-// server's own commands and those of scripts.
+// commands returns the commands that clients send to the server within a time, without the server's own
+// commands and the commands of scripts.
 func (s *server) commands(t *testing.T, within time.Duration) []string {
 	t.Helper()
 	if s.kind == onePostgres {

@@ -44,7 +44,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	})
 }
 
-// lasting returns the number of keys. It leaves out those of runners if a process was starved: the
+// lasting returns the number of keys. It leaves out the keys of runners if a process was starved: the
 // entry of a runner that does not leave in time expires later.
 func (f *fleet) lasting(keys []string) int {
 	n := len(keys)
@@ -95,7 +95,7 @@ func (s *server) keys(t *testing.T, schema string) []string {
 }
 
 // connections returns the number of client connections, without those between the nodes
-// and the one that asks, and on PostgreSQL without those of this process.
+// and the connection that asks, and on PostgreSQL without those of this process.
 func (s *server) connections(t *testing.T) int {
 	t.Helper()
 	if s.kind == onePostgres {

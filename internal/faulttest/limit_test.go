@@ -309,8 +309,8 @@ func costOf(starts []pricedStart) (sum int) {
 	return sum
 }
 
-// allStarts returns all claims of q in order: those that the runners recorded, and those of runners that were
-// killed before they could, as the storage remembers them.
+// allStarts returns all claims of q in order: the claims that the runners recorded, and the claims of runners
+// that were killed before they could, as the storage remembers them.
 func allStarts(t *testing.T, f *fleet) []pricedStart {
 	t.Helper()
 	type start struct {

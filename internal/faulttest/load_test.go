@@ -76,7 +76,7 @@ func (f *fleet) awaitActive(since time.Time, runners ...*worker) time.Duration {
 }
 
 // checkLoad checks that each acknowledged task is completed, with its follow-up. It logs
-// and counts the lost tasks, and reports those that may not be lost.
+// and counts the lost tasks, and reports the tasks that may not be lost.
 func (f *fleet) checkLoad(mayBeLost func(acknowledged *event) bool) (acknowledged, lost int) {
 	t := f.t
 	t.Helper()

@@ -46,7 +46,7 @@ func newLossRig(t *testing.T, s *server) *lossRig {
 }
 
 // warmUp loads the scripts into the server. Otherwise the call that loses its reply
-// could be one that the server refused for an unknown script.
+// could be a call that the server refused for an unknown script.
 func (r *lossRig) warmUp() {
 	r.t.Helper()
 	r.add("warm-up")

@@ -180,8 +180,8 @@ func TestAnOutageLongerThanTheLease(t *testing.T) {
 }
 
 // TestAnOutageChargesNoCrash takes the storage away for one lease and for three, and again and again with short
-// times between, while two runners run jobs and have slots for those of the other. Every second job goes on after
-// its context has ended. No process dies, so that no crash may be charged.
+// times between, while two runners run jobs and have slots for the jobs of the other. Every second job goes
+// on after its context has ended. No process dies, so that no crash may be charged.
 func TestAnOutageChargesNoCrash(t *testing.T) {
 	eachOwnServer(t, func(t *testing.T, s *server) {
 		const lease, jobs = 2 * time.Second, 16

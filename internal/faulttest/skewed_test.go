@@ -9,11 +9,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// skewed is a storage as a process sees it whose clock is ahead by a duration. A Go
-// process cannot be given another clock from outside. It need not be: a wrong clock can
-// only change the difference between the process's times and the storage's. So every
-// time that the storage returns is moved back by the skew, and every time that it is
-// given is moved forward. For everything above the storage, that is the same as a
+// skewed is a storage as a process sees it whose clock is ahead by a duration. The clock of a Go process
+// cannot be changed from outside. It need not be: a wrong clock can only change the difference between the
+// process's times and the storage's. So every time that the storage returns is moved back by the skew, and
+// every time that it receives is moved forward. For everything above the storage, that is the same as a
 // process whose clock is ahead by the skew.
 type skewed struct {
 	storage.Storage

@@ -13,8 +13,9 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// TestASmallTenantIsClaimedNext checks that the task of a small tenant, which comes last, is among those of the next two
-// claims of a hundred, however many tasks of a big tenant wait in the same queue. It prints the time of the claims.
+// TestASmallTenantIsClaimedNext checks that the task of a small tenant, which comes last, is among the tasks
+// of the next two claims of a hundred, however many tasks of a big tenant wait in the same queue. It prints
+// the time of the claims.
 func TestASmallTenantIsClaimedNext(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		testserver.Parallel(t)

@@ -87,7 +87,7 @@ func queueClaimsOf(intervals []interval, outages spans) map[string]queueClaims {
 			toHead := b.What != enqueueDone && b.What != settleDone || b.Outcome == storage.Release
 			preferred := strings.HasPrefix(p.ref.ID, "preferred-") || p.ref.ID == lastID
 			if !toHead && b.Outcome != storage.Decline && !preferred {
-				c.ready = b.At // declined tasks, and those of a higher priority, are claimed before others
+				c.ready = b.At // declined tasks, and tasks of a higher priority, are claimed before others
 			}
 			all[p.ref.Queue] = append(all[p.ref.Queue], c)
 		}

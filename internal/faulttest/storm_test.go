@@ -85,7 +85,7 @@ type storm struct {
 	proxied       dialing
 	proxies       []*testserver.Proxy
 	begun         time.Time
-	drainedAt     time.Time // when all tasks had ended except those that wait for another clock
+	drainedAt     time.Time // when all tasks had ended except tasks that wait for another clock
 
 	failoverMu sync.Mutex // held during a failover, and while none may happen; guards failovers
 	failovers  []stormFailover

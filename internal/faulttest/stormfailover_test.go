@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// stormFailover is a failover in a storm. Whatever was acknowledged in the queue between safe and promoted, the
+// stormFailover is a failover in a storm. Any acknowledged step in the queue between safe and promoted, the
 // moment when the replica had been promoted, may be undone.
 type stormFailover struct {
 	queue                 string

@@ -71,7 +71,8 @@ func (f *tenantTest) come(n int) {
 }
 
 // soon is how long the task of a small tenant may take to start while no runner is killed, and mostBefore how many
-// tasks of the big tenant may start in that time: those that the runners have claimed ahead, and its turns.
+// tasks of the big tenant may start in that time: the tasks that the runners have claimed ahead, and its
+// turns.
 const (
 	soon       = 2 * time.Second
 	mostBefore = 200

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// rule lists what the files of a room (a folder with its package), and of the rooms
-// inside it without a rule of their own, may import beside the standard library.
+// rule lists the packages that the files of a room (a folder with its package), and of the rooms inside it
+// without a rule of their own, may import beside the standard library.
 type rule struct {
 	room    string
 	rooms   []string // of this module; a name ending in /... includes the rooms inside it
@@ -91,7 +91,7 @@ var table = []rule{
 		},
 	},
 	{
-		room:      "work/command", // runs programs: fences, reports and follow-ups are those of an attempt
+		room:      "work/command", // runs programs: fences, reports and follow-ups belong to an attempt
 		rooms:     []string{".", "storage", "internal/contain", "internal/payload", "internal/runner"},
 		testRooms: []string{"storage/..."},
 	},

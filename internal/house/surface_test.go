@@ -144,7 +144,7 @@ func typeLines(t *testing.T, s *ast.TypeSpec) []string {
 	return lines
 }
 
-// typeParams prints type parameters as the printer prints those of a function.
+// typeParams prints type parameters as the printer prints the type parameters of a function.
 func typeParams(t *testing.T, params *ast.FieldList) string {
 	t.Helper()
 	shown := show(t, &ast.FuncType{TypeParams: params, Params: &ast.FieldList{}})

@@ -199,7 +199,7 @@ func TestTheAuditHasEachNamedTask(t *testing.T) {
 	}
 }
 
-// TestTheAuditHasTheTasksThatChanged checks that tasks which an action only named do not hide the ones that
+// TestTheAuditHasTheTasksThatChanged checks that tasks which an action only named do not hide the tasks that
 // it changed, and that the audit keeps the named tasks if nobody knows which of them were changed.
 func TestTheAuditHasTheTasksThatChanged(t *testing.T) {
 	w := newWorld(t)

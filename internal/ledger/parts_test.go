@@ -30,7 +30,7 @@ func TestManyQueuesAreSplit(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.want("pages", stats[0].Scheduled, 3+3+3) // two quarters of an hour, and their day
-	// Without a part, the figures of its queues are not known, and those of the other queues are known.
+	// Without a part, the figures of its queues are not known, and the figures of the other queues are known.
 	w.damage(pageAt(noon, 1))
 	s = w.read(noon, noon.Add(time.Minute), time.Minute)
 	w.want("damaged", s.Damaged, []string{pageAt(noon, 1)})

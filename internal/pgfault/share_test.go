@@ -12,6 +12,6 @@ const (
 	promptly = 500 * time.Millisecond
 )
 
-// pooledTopics are the topics of the contract that are tested behind a proxy: those of the statements
+// pooledTopics are the topics of the contract that are tested behind a proxy: the topics of the statements
 // that nearly all transactions consist of.
 var pooledTopics = []string{"insert", "bulk", "claim", "kind", "settle"}

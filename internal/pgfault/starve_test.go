@@ -20,7 +20,7 @@ type holding struct{}
 
 // TestJobsHoldEveryConnection checks that each lease is renewed in time, and each job runs
 // once, although jobs hold all connections of the pool for many leases. The pool belongs to
-// the application, which has given it to the storage.
+// the application, which has passed it to the storage.
 func TestJobsHoldEveryConnection(t *testing.T) {
 	testserver.RequirePostgres(t)
 	const jobs, lease, held = 8, 4 * time.Second, 6*time.Second + 30*time.Second/share

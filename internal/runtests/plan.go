@@ -21,8 +21,8 @@ type run struct {
 	nice bool     // whether it has a lower priority
 }
 
-// A lane is a sequence of runs. Lanes run side by side, and once a lane has done its own runs it takes
-// part in those that all share.
+// A lane is a sequence of runs. Lanes run side by side, and once a lane has done its own runs it takes part
+// in the runs that all share.
 type lane []run
 
 // storm is the test in which all faults of the fault tests happen at once.
@@ -62,14 +62,14 @@ var leased = []string{"./storage/postgres", "./storage/redis", "./internal/pgfau
 // is the last. All begin goroutines.
 var longest = []string{"./dashboard", "./storage/storagetest", "./internal/ledger", "."}
 
-// plan returns all tests of the repository: the runs of three lanes, and those that they share. The
+// plan returns all tests of the repository: the runs of three lanes, and the runs that they share. The
 // third lane has no runs of its own. Two processors are busy with three lanes: each lane waits for
 // programs, servers and timers, and links one program at a time.
 //
 // The tests of the first lane, and of the first run of the second, keep leases of a second or two, start
-// servers and processes, and wait for much of their time: alone, those of PostgreSQL and Redis use a third of
-// two processors. All other tests compute, or wait for programs without leases. They have a lower priority,
-// so that they use the processors while the leased tests wait, and starve none of their leases.
+// servers and processes, and wait for much of their time: alone, the tests of PostgreSQL and Redis use a
+// third of two processors. All other tests compute, or wait for programs without leases. They have a lower
+// priority, so that they use the processors while the leased tests wait, and starve none of their leases.
 //
 // Everything runs under the race detector, except for four kinds of tests. In a package that begins no
 // goroutine, neither in its code nor in its tests, the detector can find nothing. The fault tests,

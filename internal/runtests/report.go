@@ -36,7 +36,7 @@ type report struct {
 	out io.Writer
 
 	mu    sync.Mutex // guards tests, and keeps the output of a test together
-	tests []timed    // those that are no subtests
+	tests []timed    // the tests that are no subtests
 }
 
 // read reads the events of a run, prints its output, and returns the number of skipped tests.

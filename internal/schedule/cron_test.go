@@ -301,7 +301,7 @@ func TestSevenIsSunday(t *testing.T) {
 	}
 }
 
-// The longest steps are those that come back to their value: every 60 minutes is once an hour.
+// The longest steps come back to their value: every 60 minutes is once an hour.
 func TestLongestSteps(t *testing.T) {
 	for _, line := range []string{
 		"*/60 * * * *", "5/60 * * * *", "*/60 * * * * *", "0 */24 * * *", "0 0 */31 * *", "0 0 1 */12 *",

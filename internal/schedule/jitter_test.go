@@ -33,7 +33,7 @@ func TestTheNameChoosesTheOffset(t *testing.T) {
 	}
 }
 
-// TestOffsetsAreSpreadEvenly has names that differ in a few digits, as those of customers do.
+// TestOffsetsAreSpreadEvenly has names that differ in a few digits, as the names of customers do.
 func TestOffsetsAreSpreadEvenly(t *testing.T) {
 	const names, parts = 30_000, 30
 	var in [parts]int
@@ -180,7 +180,8 @@ func (w *tickWalk) run(what string) {
 	w.compare(what, plain, begun, shortest)
 }
 
-// compare compares the moments that ticked with those of the schedule. whole is true if none may be missing.
+// compare compares the moments that ticked with the moments of the schedule. whole is true if none may be
+// missing.
 func (w *tickWalk) compare(what string, plain Schedule, begun time.Time, whole bool) {
 	w.Helper()
 	if !slices.IsSortedFunc(w.moments, time.Time.Compare) {

@@ -35,7 +35,7 @@ func (c *calendar) Tasks(ctx context.Context, q storage.TasksQuery) (storage.Tas
 	return c.Storage.Tasks(ctx, q)
 }
 
-// add adds n schedules of a kind that are kept in a queue, after those that it has.
+// add adds n schedules of a kind that are kept in a queue, after the schedules that it has.
 func (c *calendar) add(queue, kind string, n int, next time.Time, declaration string) {
 	c.Helper()
 	txs := make([]storage.Tx, n)
@@ -79,9 +79,9 @@ func codes(s *Survey, accepted ...string) (all []string) {
 	return all
 }
 
-// TestAScheduleBehindManyOthersIsJudged has more schedules that tick than a reading keeps, and behind them one that
-// is damaged, and one in another queue that is orphaned. A report finds both. A reading that is repeated finds
-// the second, and reports how many schedules it leaves out.
+// TestAScheduleBehindManyOthersIsJudged has more schedules that tick than a reading keeps, and behind them a
+// damaged schedule, and an orphaned one in another queue. A report finds both. A reading that is repeated
+// finds the second, and reports how many schedules it leaves out.
 func TestAScheduleBehindManyOthersIsJudged(t *testing.T) {
 	c := newCalendar(t)
 	d := storage.Declaration{Spec: "every 1h0m0s", CatchUp: "one", Hash: "h", Kept: true}

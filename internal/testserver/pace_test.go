@@ -30,7 +30,7 @@ func TestABusyMachineStretchesABound(t *testing.T) {
 }
 
 // TestAnOverloadLastsForASecond checks that a second of many programs is an overload, wherever it is among the
-// samples, and that shorter ones, and those before the given time, are none.
+// samples, and that shorter overloads, and overloads before the given time, do not count.
 func TestAnOverloadLastsForASecond(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()

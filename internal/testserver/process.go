@@ -16,7 +16,7 @@ type process struct {
 }
 
 // startProcess starts a program whose output replaces the file at logPath. env are
-// environment variables beside the ones of this process.
+// environment variables beside the variables of this process.
 func startProcess(logPath string, env []string, name string, args ...string) (*process, error) {
 	log, err := os.Create(logPath)
 	if err != nil {

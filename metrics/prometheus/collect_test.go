@@ -16,7 +16,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Sizes, totals, age, pauses, schedules and slots match those of the storage.
+// Sizes, totals, age, pauses, schedules and slots match the figures of the storage.
 func TestAScrapeTellsWhatTheStorageHolds(t *testing.T) {
 	bubble(t, storage.Limits{}, func(a *app) {
 		a.enqueue(work{"first"}, midge.To("mail"))

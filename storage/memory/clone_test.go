@@ -53,7 +53,8 @@ func (h *harness) clone() *harness {
 	return &harness{TB: h.TB, store: h.store.Clone(nil)}
 }
 
-// on returns a chaos that does to a storage whatever another with the same seed and fences does to its own.
+// on returns a chaos that makes the same calls to a storage as another with the same seed and fences makes to
+// its own.
 func (c *chaos) on(h *harness, seed uint64) *chaos {
 	return &chaos{harness: h, caller: h.caller(), random: rand.New(rand.NewPCG(seed, 1)), fences: slices.Clone(c.fences)}
 }

@@ -67,8 +67,8 @@ func TestTheLastTryOfACancelWaitsForALock(t *testing.T) {
 	t.Error("the last try of a cancel passed over each task that was locked for a moment")
 }
 
-// TestLongLocksHideNoOtherCancel of the same call: if some tasks stay locked, the last try waits all the same for
-// another one that is locked for a moment.
+// TestLongLocksHideNoOtherCancel of the same call: if some tasks stay locked, the last try waits all the same
+// for another task that is locked for a moment.
 func TestLongLocksHideNoOtherCancel(t *testing.T) {
 	s := newShop(t)
 	locked := storage.Tx{}

@@ -19,7 +19,8 @@ func (s *shop) promptly(like string) {
 }
 
 // TestAClaimLocksWhatItChooses expects a claim to lock no other task. If another transaction has
-// locked the first tasks, the claim takes those behind them, and returns when to search again for the rest.
+// locked the first tasks, the claim takes the tasks behind them, and returns when to search again for the
+// rest.
 func TestAClaimLocksWhatItChooses(t *testing.T) {
 	s := newShop(t)
 	for i := range 8 {
@@ -185,7 +186,7 @@ func TestAClaimOfAllKindsTakesWhatStandsBehindEmptiedLines(t *testing.T) {
 	s.want("claimed", len(s.naming(1).Tasks), 1)
 }
 
-// declineMany has a task of each kind declined, and adds so many copies of those whose id is like a
+// declineMany has a task of each kind declined, and adds so many copies of the tasks whose id is like a
 // pattern.
 func (s *shop) declineMany(more int, like string, kinds ...string) {
 	s.Helper()
@@ -249,8 +250,8 @@ func TestClaimsTakeAllOfManyKinds(t *testing.T) {
 	s.want("by a few claims", claims > 1 && claims < 6, true)
 }
 
-// TestAClaimTellsOfTasksBehindABarredOne: the last task up to which a claim would read a line is one that it
-// may not take. The claim passes it over, and reports those behind the tasks that it takes.
+// TestAClaimTellsOfTasksBehindABarredOne: the claim may not take the last task up to which it would read a
+// line. It passes that task over, and reports the tasks behind its own.
 func TestAClaimTellsOfTasksBehindABarredOne(t *testing.T) {
 	const kinds, share, more = 50, 40, 100
 	s := newShop(t)

@@ -58,7 +58,7 @@ func TestRepeatBesideOthers(t *testing.T) {
 }
 
 // TestOnlyWhoWantsItWaits has an application take an id and a unique key in a transaction that stays
-// open. Of the calls that share a flush, those that want the same are handed back soon, and the
+// open. Of the calls that share a flush, the calls that want the same are handed back soon, and the
 // others are carried out.
 func TestOnlyWhoWantsItWaits(t *testing.T) {
 	unique := insertOf("a")

@@ -9,8 +9,8 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// FuzzRow reads rows of any content, as every step does, and carries out operations on those that can
-// be read.
+// FuzzRow reads rows of any content, as every step does, and carries out operations on the rows that can be
+// read.
 func FuzzRow(f *testing.F) {
 	for i, sp := range []engine.Spec{
 		{Kind: "k", Encoding: "json", CrashLimit: 3},

@@ -199,8 +199,8 @@ func refused(err error, want *postgres.SchemaError) bool {
 	return errors.As(err, &got) && errors.Is(err, storage.ErrRefused) && reflect.DeepEqual(got, want)
 }
 
-// TestMigrateDropsWhatNobodyIsServedBy expects it to drop no function of the application's. So does its SQL, whose
-// writer may have another search_path than whoever runs it.
+// TestMigrateDropsWhatNobodyIsServedBy expects it to drop no function of the application's. So does its SQL,
+// whose writer may have another search_path than the person who runs it.
 func TestMigrateDropsWhatNobodyIsServedBy(t *testing.T) {
 	testserver.RequirePostgres(t)
 	t.Run("Migrate", func(t *testing.T) { dropsUnserved(t, postgres.Migrate) })

@@ -100,7 +100,8 @@ func TestATransactionMayTakeTheLastTaskOfAPartition(t *testing.T) {
 	s.swept()
 }
 
-// TestARepeatableReadJoinsAPartition that others have served since it began, and one that is new once it is repeated.
+// TestARepeatableReadJoinsAPartition that others have served since it began, and a partition that is new once
+// it is repeated.
 func TestARepeatableReadJoinsAPartition(t *testing.T) {
 	s := newShop(t)
 	s.addKeyed("a", 3)
@@ -310,7 +311,7 @@ func TestNoPauseOfAPartitionEndsDuringAWait(t *testing.T) {
 	s.takes(1, "a0")
 }
 
-// TestADamagedTaskOfAPartitionIsSetApart and counted, and those behind it can be claimed.
+// TestADamagedTaskOfAPartitionIsSetApart and counted, and the tasks behind it can be claimed.
 func TestADamagedTaskOfAPartitionIsSetApart(t *testing.T) {
 	s := newShop(t)
 	s.addKeyed("a", 3)
@@ -330,7 +331,7 @@ func TestADamagedTaskOfAPartitionIsSetApart(t *testing.T) {
 	s.swept()
 }
 
-// TestADeclinedTaskOfAPausedPartition is passed over, and those behind it are not.
+// TestADeclinedTaskOfAPausedPartition is passed over, and the tasks behind it are not.
 func TestADeclinedTaskOfAPausedPartition(t *testing.T) {
 	s := newShop(t)
 	s.addKeyed("a", 2)
@@ -382,7 +383,7 @@ func testNoRowIsLeft(t *testing.T, rate storage.Rate) {
 	})
 }
 
-// passing lets n partitions with a task come and go, and one that is paused and resumed meanwhile.
+// passing lets n partitions with a task come and go, and a partition that is paused and resumed meanwhile.
 func (s *shop) passing(from, n int) {
 	s.Helper()
 	for i := 0; i < n; i += 100 {

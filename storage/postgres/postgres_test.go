@@ -182,7 +182,7 @@ const quiet = `DO $$ BEGIN
 		END LOOP;
 	END $$`
 
-// empty deletes the rows of a schema, except those of its migration, and resets its sequences.
+// empty deletes the rows of a schema, except the rows of its migration, and resets its sequences.
 const empty = `DO $$
 	DECLARE found record;
 	BEGIN

@@ -111,8 +111,8 @@ func TestTheRowOfAPartitionGoes(t *testing.T) {
 	})
 }
 
-// TestTheSweepRemovesPartitionsThatEndedUnseen, as those whose last task was settled in a transaction of the
-// application's.
+// TestTheSweepRemovesPartitionsThatEndedUnseen, such as a partition whose last task was settled in a
+// transaction of the application's.
 func TestTheSweepRemovesPartitionsThatEndedUnseen(t *testing.T) {
 	s := newShop(t)
 	s.share(2, storage.Rate{})
@@ -144,8 +144,8 @@ func TestTasksJoinAPartitionWhoseTasksRun(t *testing.T) {
 	})
 }
 
-// TestHeldPartitionsHideNoOther: more partitions than a claim reads are at their Concurrency, before one that
-// is not.
+// TestHeldPartitionsHideNoOther: more partitions than a claim reads are at their Concurrency, before a
+// partition that is not.
 func TestHeldPartitionsHideNoOther(t *testing.T) {
 	s := newShop(t)
 	s.share(1, storage.Rate{})

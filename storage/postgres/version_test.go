@@ -13,8 +13,8 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// sumsFile begins with a version and whether it was released; whoever releases a version writes that
-// there. The sums of all its functions and of the migrations follow.
+// sumsFile begins with a version and whether it was released; the release of a version sets that there. The
+// sums of all its functions and of the migrations follow.
 var sumsFile = filepath.Join("testdata", "functions.sum")
 
 const (

@@ -156,7 +156,8 @@ func TestALostPayloadIsNoDamage(t *testing.T) {
 	}
 }
 
-// TestAClaimThatIsFullLeavesOtherQueues: of many queues it maintains those behind only four times a second.
+// TestAClaimThatIsFullLeavesOtherQueues: of many queues it maintains the queues behind only four times a
+// second.
 func TestAClaimThatIsFullLeavesOtherQueues(t *testing.T) {
 	s, server := openMini(t)
 	start := time.Now()

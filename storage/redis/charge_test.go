@@ -334,7 +334,7 @@ func turnsOf(rng *rand.Rand, partitions []string) *turns {
 		in.Partition = partitions[rng.IntN(len(partitions))]
 		switch {
 		case len(l.of[in.Partition]) > 0:
-		case in.Partition == "": // before all turns that a partition has been given
+		case in.Partition == "": // before all turns that a partition has got
 			l.ring = append([]string{""}, l.ring...)
 		default:
 			l.ring = append(l.ring, in.Partition)

@@ -295,7 +295,7 @@ func (d *dividing) repeatsApply(op dividedOperation, when string) {
 }
 
 // TestARepeatedClaimFindsItsTasksWhicheverQueuesItAsks: the reply of a claim is lost, and the repeat leaves out a
-// queue, or asks one that was left out, or finds out itself that a queue is damaged.
+// queue, or asks a queue that was left out, or finds out itself that a queue is damaged.
 func TestARepeatedClaimFindsItsTasksWhicheverQueuesItAsks(t *testing.T) {
 	for _, when := range []string{"left out since", "damaged since", "left out before", "divided", "divided and damaged"} {
 		for _, at := range []int{0, 1} {

@@ -120,7 +120,7 @@ func TestTheSameMomentKeepsTheOrderOfSteps(t *testing.T) {
 }
 
 // TestWhatFallsDueDuringAClaimIsNotForgotten: a claim reads the clock for its maintenance, and again
-// when it computes what is due next. A task that falls due between the two is due at once.
+// when it computes the next due moment. A task that falls due between the two is due at once.
 func TestWhatFallsDueDuringAClaimIsNotForgotten(t *testing.T) {
 	testserver.Require(t)
 	store, err := Open(t.Context(), Config{URL: "redis://" + testserver.Redis(t).Addr()})

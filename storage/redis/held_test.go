@@ -108,8 +108,8 @@ func TestVoidEntriesHideNoTaskBesideAPartition(t *testing.T) {
 	}
 }
 
-// TestHeldTasksHideNoTaskBehindATurn: a claim that ends before the turn of the tasks without a partition reports
-// those behind many held ones.
+// TestHeldTasksHideNoTaskBehindATurn: a claim that ends before the turn of the tasks without a partition
+// reports the tasks behind many held ones.
 func TestHeldTasksHideNoTaskBehindATurn(t *testing.T) {
 	const kinds, each = 5, 30
 	for _, cancelled := range []int{0, 1} {

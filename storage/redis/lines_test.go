@@ -207,7 +207,7 @@ func TestAListingPassesMembersOfNoKind(t *testing.T) {
 	if err != nil || len(members) != 2 {
 		t.Fatal(members, err)
 	}
-	for _, m := range members { // they sort behind the line of news and those of partitions
+	for _, m := range members { // they sort behind the line of news and the lines of partitions
 		if _, err := server.ZAdd(key, 0, "q"+m[1:]); err != nil {
 			t.Fatal(err)
 		}

@@ -219,7 +219,7 @@ func TestADamagedNumberOfDeclinedTasksHidesNone(t *testing.T) {
 	}
 }
 
-// TestADamagedNumberOfALaneRefusesNoCall: the lane counts as one that had no call.
+// TestADamagedNumberOfALaneRefusesNoCall: the lane counts as a lane that had no call.
 func TestADamagedNumberOfALaneRefusesNoCall(t *testing.T) {
 	for _, value := range damagedNumbers {
 		s, server := openMini(t)

@@ -102,7 +102,7 @@ func testLeavesNothing(t *testing.T, address string, parts int, rate storage.Rat
 		awaitNoRing(t, s, session)
 		eachRate(t, session, storage.Rate{})
 	}
-	// The next claim maintains the queue, as one that comes a minute later does.
+	// The next claim maintains the queue, as a claim that comes a minute later does.
 	if err := s.client.HSet(t.Context(), s.keys.key("mail", metaKey), "soon", 0, "reindex", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -356,8 +356,8 @@ func TestATaskOfAPartitionThatLostItsPlaceWaitsAgain(t *testing.T) {
 	}
 }
 
-// TestPausesThatAreOverHideNoPartition: those without tasks, which no claim has ended yet, are not listed, and a page
-// goes on behind them.
+// TestPausesThatAreOverHideNoPartition: partitions without tasks, whose pauses no claim has ended yet, are
+// not listed, and a page goes on behind them.
 func TestPausesThatAreOverHideNoPartition(t *testing.T) {
 	s, server := openMini(t)
 	now := time.Now()

@@ -283,7 +283,7 @@ func TestTheHeadOfALongLineIsFound(t *testing.T) {
 }
 
 // TestAClockThatWasSetBackDoublesNoTask promotes a task into a long line after the clock was set back, and
-// takes the entry of the first task there. A walk through the records finds that one, and leaves the
+// takes the entry of the first task there. A walk through the records finds that task, and leaves the
 // promoted task where it stands.
 func TestAClockThatWasSetBackDoublesNoTask(t *testing.T) {
 	const tasks = 1200

@@ -27,8 +27,8 @@ var keysOfAQueue = []string{
 // keysOfAllQueues are the keys that all queues of a server share.
 var keysOfAllQueues = []string{"lanes", "opened"}
 
-// TestScriptsChangeNothingWhereTheyFail breaks one key after the other, by giving it
-// another type, and takes a step of each kind. A step that fails must have changed nothing.
+// TestScriptsChangeNothingWhereTheyFail breaks one key after the other, by a change of its type, and takes a
+// step of each kind. A step that fails must have changed nothing.
 func TestScriptsChangeNothingWhereTheyFail(t *testing.T) {
 	var keys []string
 	for _, key := range keysOfAQueue {

@@ -196,8 +196,8 @@ func (r *tearing) insert(call storage.Call) (take func() error, acknowledge, dou
 	return take, acknowledge, func() {}
 }
 
-// apply returns a function that carries Txs out, and one that reports whether the i-th of them happened. The
-// storage refuses a Tx of which a fence is stale or a task has gone.
+// apply returns a function that carries Txs out, and a function that reports whether the i-th of them
+// happened. The storage refuses a Tx of which a fence is stale or a task has gone.
 func (r *tearing) apply(call storage.Call, txs []storage.Tx) (take func() error, happened func(i int) bool) {
 	var applied []storage.Applied
 	take = func() (err error) {

@@ -134,8 +134,8 @@ func TestNothingOutlivesTheLastRecord(t *testing.T) {
 	}
 }
 
-// idle opens n storages of a server, each of which has claimed from the queue main in vain, beside one that
-// has claimed from it before.
+// idle opens n storages of a server, each of which has claimed from the queue main in vain, beside a storage
+// that has claimed from it before.
 func idle(t *testing.T, server *testserver.Server, n int) []*redis.Storage {
 	t.Helper()
 	all := make([]*redis.Storage, n)
@@ -223,7 +223,7 @@ func TestAWakeUpReachesWhoCanTakeTheTask(t *testing.T) {
 		defer end()
 		waitIn(ctx, t, stores[0], false)
 		woken := waitIn(ctx, t, stores[1], true)
-		// The first mark, as those of processes that have ended are.
+		// The first mark, as the marks of processes that have ended are.
 		do(t, server, "EVAL", "redis.call('ZADD', KEYS[1], redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] - 1, 'ended')",
 			"1", "midge:{main}:idle")
 		id++

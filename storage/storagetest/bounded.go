@@ -148,7 +148,7 @@ func boundedClaimers(r *rig) {
 	r.want("pending", r.stats().Pending, int64(0))
 }
 
-// boundedWork claims and completes tasks until all have ended, and counts those that run.
+// boundedWork claims and completes tasks until all have ended, and counts the running ones.
 func (r *rig) boundedWork(running, most, ended *atomic.Int64, tasks int64) {
 	for ended.Load() < tasks {
 		c, err := r.session.Claim(r.ctx, ask(3))

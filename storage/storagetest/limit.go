@@ -52,7 +52,7 @@ type alter[T any] struct {
 	alter func(*T)
 }
 
-// badInserts returns inserts just beyond a limit, beginning with those of a task's names.
+// badInserts returns inserts just beyond a limit, beginning with the limits of a task's names.
 func badInserts() []alter[storage.Insert] {
 	long := strings.Repeat("a", storage.MaxName)
 	return append([]alter[storage.Insert]{

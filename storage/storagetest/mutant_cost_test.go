@@ -10,7 +10,7 @@ import (
 // unlisted leaves the costs out of the tasks that a mutant shows.
 func unlisted(t *storage.Task) { t.Cost = 0 }
 
-// pricing makes an Apply that replaces each cost of an insert, and leaves those of changes as they are.
+// pricing makes an Apply that replaces each cost of an insert, and leaves the costs of changes as they are.
 func pricing(edit func(storage.Cost) storage.Cost) func(applyFunc) applyFunc {
 	return inserts(func(j *storage.Insert) { j.Cost = edit(j.Cost) })
 }

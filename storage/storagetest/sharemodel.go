@@ -34,9 +34,9 @@ const sharePer = 2 * time.Second
 
 var shareKeys = []string{"a", "b", "c", "d"}
 
-// shareModel checks after each random step that the sizes of the partitions are those of the outside count,
-// that no partition is over its limits, that each line was served in its order, and that something that is in
-// the stats holds back each task that waits.
+// shareModel checks after each random step that the sizes of the partitions equal the outside count, that no
+// partition is over its limits, that each line was served in its order, and that something that is in the
+// stats holds back each task that waits.
 func shareModel(r *rig) {
 	seed := uint64(time.Now().UnixNano())
 	if r.virtual {

@@ -41,8 +41,8 @@ import (
 )
 
 // Opener opens a fresh, empty storage with these limits, for one rule. It fails t if it
-// cannot open the storage. The suite closes the storage. Whatever else the opener starts,
-// such as a server, it ends with t.Cleanup, which runs after the storage is closed.
+// cannot open the storage. The suite closes the storage. The opener ends anything else that it starts, such
+// as a server, with t.Cleanup, which runs after the storage is closed.
 type Opener func(t testing.TB, limits storage.Limits) Opened
 
 // Opened is a storage under test, with optional means to manipulate it. A rule that needs
@@ -167,7 +167,7 @@ func about(topics []string) ([]rule, error) {
 }
 
 // check tests the rule on a storage of its own, and on another one if a try was late. t
-// may be any TB, such as one that records failures.
+// may be any TB, such as a TB that records failures.
 func (ru rule) check(t testing.TB, open Opener, virtual bool) {
 	t.Helper()
 	t.Cleanup(func() {

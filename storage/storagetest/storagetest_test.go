@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// atOnce is how many tests run at the same time: those in real time mostly wait for leases.
+// atOnce is how many tests run at the same time: the tests in real time mostly wait for leases.
 const atOnce = 32
 
 func TestMain(m *testing.M) {

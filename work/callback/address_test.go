@@ -223,7 +223,8 @@ func TestANameWithAnAddressInsideReachesTheOthersAlone(t *testing.T) {
 	<-ended
 }
 
-// TestARebindingIsRefused resolves the name to an allowed address at first, and then to one that is not.
+// TestARebindingIsRefused resolves the name to an allowed address at first, and then to an address that is
+// not.
 func TestARebindingIsRefused(t *testing.T) {
 	to := &recorder{next: answers(http.StatusInternalServerError, "")}
 	n := &names{addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("127.0.0.1")}}

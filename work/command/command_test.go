@@ -347,7 +347,8 @@ func TestAWriterThatKeepsItsLockHoldsNoSlot(t *testing.T) {
 	}
 }
 
-// TestAWriterThatBlocksHoldsNoSlot has a writer that blocks, for a program that ends, and one that has to be killed.
+// TestAWriterThatBlocksHoldsNoSlot has a writer that blocks, for a program that ends, and for a program that
+// has to be killed.
 func TestAWriterThatBlocksHoldsNoSlot(t *testing.T) {
 	for name, want := range map[string]string{"ends": "exit status 3: 2\n1\n2", "goes on and on": "timed out"} {
 		var lines strings.Builder

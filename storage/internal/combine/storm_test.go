@@ -73,7 +73,7 @@ func (s *storm) carryOut(ctx context.Context, calls []*call) {
 	}
 }
 
-// begin checks which calls share a flush, and that none comes before one that arrived earlier.
+// begin checks which calls share a flush, and that none comes before a call that arrived earlier.
 func (s *storm) begin(line int, calls []*call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -88,7 +88,8 @@ func claim() *storage.ClaimRequest {
 	return &storage.ClaimRequest{Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 1}
 }
 
-// TestWorkWakesOne at a time, the one that has waited longest, and the next ones once a Claim has left work.
+// TestWorkWakesOne at a time, the caller that has waited longest, and the next callers once a Claim has left
+// work.
 func TestWorkWakesOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Stream
@@ -146,7 +147,7 @@ func TestAWakeUpIsPassedOn(t *testing.T) {
 	})
 }
 
-// TestWorkIsLookedForOnce by those whose Claims were under way when it came.
+// TestWorkIsLookedForOnce by the callers whose Claims were under way when it came.
 func TestWorkIsLookedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Stream
@@ -219,7 +220,7 @@ func TestWorkIsFoundACallerElsewhere(t *testing.T) {
 	})
 }
 
-// TestMaintenance: whoever only maintains a queue learns of its news and alerts.
+// TestMaintenance: a caller that only maintains a queue learns of its news and alerts.
 func TestMaintenance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Stream
@@ -392,8 +393,8 @@ func (p *pool) work(ctx context.Context, loyal bool) {
 	}
 }
 
-// TestNoWorkIsLost under random schedules, however many of those who wait leave, as long as one stays: no task
-// waits for longer than it takes to pass a wake-up on to each of them.
+// TestNoWorkIsLost under random schedules, however many of the waiting callers leave, as long as one stays:
+// no task waits for longer than it takes to pass a wake-up on to each of them.
 func TestNoWorkIsLost(t *testing.T) {
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {

@@ -207,8 +207,8 @@ func (s *side) completeAll(t *testing.T) (ids []string) {
 	}
 }
 
-// TestADamagedTaskOfAPartitionIsSetApart damages a task in front of another one in its partition, and one that is
-// alone. Lists, and the age of the queue, pass over both.
+// TestADamagedTaskOfAPartitionIsSetApart damages a task in front of another one in its partition, and a task
+// that is alone. Lists, and the age of the queue, pass over both.
 func TestADamagedTaskOfAPartitionIsSetApart(t *testing.T) {
 	for _, damage := range []string{
 		"record = 'garbage'", "record = zeroblob(9999)", "priority = 'high'", "sort = 'abc'", "turn = 'abc'",

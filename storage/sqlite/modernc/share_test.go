@@ -103,8 +103,8 @@ func TestADamagedTaskFreesItsSlot(t *testing.T) {
 	}
 }
 
-// TestAPauseOutlivesADamagedPlace damages the place of a paused partition and of one that rests. Both stay as
-// they are until the pause and the rest end.
+// TestAPauseOutlivesADamagedPlace damages the place of a paused partition and of a partition that rests. Both
+// stay as they are until the pause and the rest end.
 func TestAPauseOutlivesADamagedPlace(t *testing.T) {
 	for _, damage := range []string{
 		"sort = 'abc'", "sort = 0", "sort = -1", "sort = 0.5", "turn = 'abc'", "turn = -1", "sort = 1, turn = 9223372036854775807",

@@ -272,7 +272,7 @@ func TestTooLongParametersAreRefused(t *testing.T) {
 	}
 }
 
-// TestATaskWithoutATimeoutSaysSo checks a task that has none, and one that leaves it to the runner.
+// TestATaskWithoutATimeoutSaysSo checks a task that has none, and a task that leaves it to the runner.
 func TestATaskWithoutATimeoutSaysSo(t *testing.T) {
 	r := newRig(t)
 	for id, flags := range map[string]string{"none": "--run-timeout 0s", "some": "--run-timeout 90s", "runners": ""} {

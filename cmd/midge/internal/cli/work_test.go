@@ -30,8 +30,8 @@ func newWorkRig(t *testing.T) *rig {
 	return r
 }
 
-// TestWorkRunsAProgram runs a program for a task that succeeds and for one that fails, and then ends as by a
-// signal.
+// TestWorkRunsAProgram runs a program for a task that succeeds and for a task that fails, and then ends as by
+// a signal.
 func TestWorkRunsAProgram(t *testing.T) {
 	t.Setenv("COMMAND_DATABASE", "redis://u:s3cret@db.example:6379/0")
 	t.Setenv("PGPASSWORD", "s3cret")

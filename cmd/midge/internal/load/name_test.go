@@ -8,7 +8,7 @@ import (
 )
 
 // TestEachFileHasItsOwnName checks that files with different names have different loads, and that each name
-// is valid, also those in other alphabets.
+// is valid, also in other alphabets.
 func TestEachFileHasItsOwnName(t *testing.T) {
 	long := strings.Repeat("a", 250)
 	of := make(map[string]string)
