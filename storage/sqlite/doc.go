@@ -35,6 +35,11 @@
 //	install -d -m 2770 -g jobs /var/lib/jobs
 //	install -m 660 -g jobs /dev/null /var/lib/jobs/jobs.db
 //
+// The data of a deleted task are overwritten with zeros (PRAGMA secure_delete). The log has them until a
+// checkpoint is over and later steps overwrite it, or the last process closes the file. What a transaction of
+// the application's deletes stays in free pages, unless its connection has set secure_delete too; VACUUM
+// removes it.
+//
 // # Durability
 //
 // The file has a write-ahead log, and a commit waits for its fsync: an acknowledged task survives a

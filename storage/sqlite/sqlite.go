@@ -206,7 +206,7 @@ func (s *Storage) dial(ctx context.Context) (*writer, error) {
 		checkpoints = 0
 	}
 	_, err = conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = 0; PRAGMA wal_autocheckpoint = %d; "+
-		"PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16000", checkpoints))
+		"PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16000; PRAGMA secure_delete = ON", checkpoints))
 	if err == nil {
 		wr.relaxed = !s.cfg.Relaxed
 		err = wr.relax(ctx, s.cfg.Relaxed)

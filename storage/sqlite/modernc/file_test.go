@@ -1,7 +1,9 @@
 package modernc_test
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -210,5 +212,46 @@ func TestATaskOfANewerVersionIsLeftAlone(t *testing.T) {
 			t.Fatalf("the task: got %v, want an error that names a newer version", err)
 		}
 		execute(t, path, "UPDATE midge_tasks SET flags = flags & 1023 WHERE id = 'a'")
+	}
+}
+
+// TestDeletedDataAreNotInTheFile deletes tasks in each way, with data of each kind, small and large.
+func TestDeletedDataAreNotInTheFile(t *testing.T) {
+	const secret = "PASSPORT-4711"
+	path := file(t)
+	s := open(t, path)
+	for i := range 60 {
+		in := job(fmt.Sprint("t", i))
+		in.Keep = storage.Keep{}
+		in.Payload = []byte(`{"secret":"` + secret + strings.Repeat("x", i%3*5000) + `"}`)
+		_, err := s.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}})
+		must(t, err)
+	}
+	c, err := s.claimLong(t.Context(), 20)
+	must(t, err)
+	for i, fence := range c.Fences {
+		_, err := s.session.Extend(t.Context(), storage.ExtendRequest{Leases: []storage.Extension{
+			{Fence: fence, Progress: []byte(secret), Checkpoint: []byte(strings.Repeat(secret, 1+i*100))},
+		}})
+		must(t, err)
+		if i%2 == 0 {
+			must(t, s.complete(t.Context(), fence))
+			continue
+		}
+		_, err = s.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{
+			{Fence: fence, Outcome: storage.Bury, Error: secret, Stack: secret},
+		}})
+		must(t, err)
+	}
+	for i := 30; i < 40; i++ {
+		must(t, s.session.DeleteTask(t.Context(), ref(fmt.Sprint("t", i))))
+	}
+	_, err = s.session.RemoveQueue(t.Context(), queue)
+	must(t, err)
+	must(t, s.store.Close())
+	data, err := os.ReadFile(path)
+	must(t, err)
+	if n := bytes.Count(data, []byte(secret)); n > 0 {
+		t.Errorf("the file has data of deleted tasks in %d places", n)
 	}
 }
