@@ -47,7 +47,7 @@ func (s *shape) checkIntegers(data []byte) error {
 func (s *shape) walk(w msgpackWalk, at int) (end int, bad *mismatch) {
 	s = s.behindPointers()
 	next, body, items, isMap, _ := w.head(at) // no error: the decoder has read it
-	if s == nil || !s.integers || items == 0 {
+	if s == nil || !s.integers || s.named != nil && !isMap && !s.layout.array || items == 0 {
 		if s != nil && s.high > 0 && !s.holds(w.data[at:]) {
 			return next, &mismatch{given: "integer out of range", into: s.typ}
 		}

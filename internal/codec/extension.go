@@ -49,7 +49,7 @@ func (s *shape) misplaced(in *reader) (bad *mismatch) {
 	switch c := in.data[in.at]; {
 	case s.isReadMap() && isExtension(c) && !s.isRegisteredMap():
 		return &mismatch{given: "extension", into: s.typ}
-	case s.isReadStruct() && isList(c):
+	case s.isReadStruct() && isList(c) && !s.isRegisteredList():
 		return &mismatch{given: "array", into: s.typ}
 	}
 	items, isMap := in.open()
@@ -82,4 +82,11 @@ func (s *shape) misplaced(in *reader) (bad *mismatch) {
 func (s *shape) isRegisteredMap() bool {
 	data, err := marshal(MessagePack, reflect.MakeMap(s.typ).Interface())
 	return !s.encodes && (err != nil || string(data) != "\x80")
+}
+
+// isRegisteredList reports whether a function of the library has registered an encoder that writes values of a
+// struct type as lists, and so a decoder.
+func (s *shape) isRegisteredList() bool {
+	data, err := marshal(MessagePack, reflect.New(s.typ).Interface())
+	return err == nil && len(data) > 0 && isList(data[0])
 }

@@ -140,3 +140,36 @@ func TestAListIsNoStruct(t *testing.T) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 }
+
+// ratio is written as a list by functions that are registered with the library: its parts in the other order.
+type ratio struct {
+	Small int8
+	Large int
+}
+
+func TestARegisteredStructMayBeAList(t *testing.T) {
+	msgpack.Register(ratio{}, func(e *msgpack.Encoder, v reflect.Value) error {
+		return e.EncodeMulti([]int64{v.Field(1).Int(), v.Field(0).Int()})
+	}, func(d *msgpack.Decoder, v reflect.Value) error {
+		var parts []int64
+		err := d.Decode(&parts)
+		if err == nil {
+			v.Field(1).SetInt(parts[0])
+			v.Field(0).SetInt(parts[1])
+		}
+		return err
+	})
+	type job struct {
+		Of   ratio
+		Many []ratio
+	}
+	want := job{Of: ratio{1, 1000}, Many: []ratio{{2, 2000}}}
+	data, err := Encode(MessagePack, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got job
+	if err := Decode(MessagePack, data, &got); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+}
