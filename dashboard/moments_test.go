@@ -46,7 +46,7 @@ func insertedWithin(
 // reaches.
 func TestMomentsOfAllYearsAreShown(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		for _, year := range []string{"0000", "0001", "1500", "2199"} {
+		for _, year := range []string{"0001", "1500", "2199"} {
 			moment := year + "-01-02T00:00:00Z"
 			at, err := time.Parse(time.RFC3339, moment)
 			if err != nil {
