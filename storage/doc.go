@@ -255,8 +255,9 @@
 // in Claimed.Held, as it does if it takes the last task that the Concurrency admits. If it has examined
 // MaxTurns partitions and others are left, the partitions that it passed over go to the end of the ring. If
 // the Rate does not admit the next task of a partition yet, a Claim that examines it puts the partition to
-// rest until then, so that nothing cheaper of the partition overtakes it. The limit of partitions concerns
-// no task without one. A change of it puts the first MaxTurns partitions that rest because of their rate at
+// rest until then, so that nothing cheaper of the partition overtakes it. It rests until then even if that task
+// leaves it meanwhile, unless it was the last one; a pause and a resume end such a rest. The limit of partitions
+// concerns no task without one. A change of it puts the first MaxTurns partitions that rest because of their rate at
 // the end of the ring; the others rest on.
 //
 // A partition may have a limit of its own, which an operator sets by Settings.Partition and Settings.Limit.

@@ -173,7 +173,8 @@ func partitionPauseMutants() []mutant {
 			"partition/paused with declined suspects", "partition/many declined of a paused one",
 			"partition/many declined suspects of a paused one",
 			"partition/paused for a time", "partition/paused again", "partition/paused in a paused queue",
-			"partition/pause of a queue that is removed", "partition/pause holds the queue", "partition/clock ahead"),
+			"partition/pause of a queue that is removed", "partition/pause holds the queue", "partition/clock ahead",
+			"share/resumed after a dear task"),
 		breaks("a partition pauses its queue", fault{configure: divides(func(s *storage.Settings) { s.Partition = "" })},
 			"partition/pause", "partition/paused in a paused queue", "partition/pause stops nothing else"),
 		breaks("pauses of partitions have no end", fault{configure: divides(func(s *storage.Settings) {

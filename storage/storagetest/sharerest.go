@@ -43,6 +43,9 @@ func shareRestRules() []rule {
 				"tasks."),
 		state("share/loosened beside a rest", shareLoosenedRest,
 			"A change of the limit of partitions ends no rest and no pause."),
+		state("share/resumed after a dear task", shareResumedRate,
+			"A pause and a resume put a partition that rests because of its rate at the end of the ring, so that the "+
+				"next claim examines its first task anew, such as once a costly one is gone."),
 		state("share/wakes", shareWakes,
 			"A limit of partitions that is raised or cleared, and a resume of a partition at its limit, wake all "+
 				"callers."),
@@ -372,6 +375,28 @@ func shareLoosenedRest(r *rig) {
 	r.configure(resumingOf("paused"))
 	r.want("claimed after the resume", r.finish(9), []string{"paused-next"})
 	r.nothing("during the rest")
+}
+
+func shareResumedRate(r *rig) {
+	r.configure(inEach(0, storage.Rate{N: 10, Per: 24 * time.Hour}))
+	for _, key := range []string{"a", "b"} {
+		r.insert(keyed(key, key+"0"), costly(key, "dear-"+key, 10), keyed(key, "cheap-"+key))
+	}
+	r.want("claimed at first", r.finish(9), []string{"a0", "b0"})
+	r.nothing("while the dear tasks are the next")
+	resume := func(key string) {
+		r.configure(pausingOf(key, 0))
+		r.configure(resumingOf(key))
+	}
+	resume("a")
+	resume("b")
+	r.nothing("after a resume before the dear tasks")
+	r.cancel("dear-a")
+	r.delete("dear-b")
+	resume("a")
+	r.want("claimed after the resume of one", r.finish(9), []string{"cheap-a"})
+	resume("b")
+	r.want("claimed after the resume of the other", r.finish(9), []string{"cheap-b"})
 }
 
 func shareWakes(r *rig) {
