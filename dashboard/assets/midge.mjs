@@ -122,6 +122,7 @@ function receive(kind, changes) {
 const least = 900; // milliseconds between two fetches of the page
 let refreshing = false;
 let again = false; // refresh was called while it was running
+let stale = false; // the last refresh did not fetch the page, or got no page
 let soon = 0; // the timer of the next fetch
 let refreshedAt = 0;
 
@@ -133,13 +134,17 @@ function refreshSoon() {
 
 async function refresh() {
   if (refreshing) { again = true; return; }
+  stale = true;
   if (frozen || $('dialog[open]')) return;
   refreshing = true;
   try {
     const {page, status} = await fetchPage(location.href);
     refreshedAt = Date.now();
     if (status < 500) setFound();
+    stale = status >= 500;
     if (broken && page && page.body.dataset.broken === undefined) { location.reload(); return; }
+    // The subject of the page is gone, or the login has ended: the browser opens the page that shows so.
+    if (status < 500 && $('[data-part]') && !(page && $('[data-part]', page))) { location.reload(); return; }
     const watch = page?.body.dataset.watch;
     if (status < 400 && watch) marks = JSON.parse(watch);
     if (status < 500 && page) {
@@ -293,7 +298,7 @@ addEventListener('pagehide', resign);
 setInterval(() => {
   if (document.hidden || !dot) return;
   if (!source) lead();
-  if (broken) { refresh(); return; }
+  if (broken || stale) { refresh(); return; }
   if (Date.now() - Math.max(lastHeard, started) <= silence) return;
   if (source?.readyState !== EventSource.OPEN) closeStream();
   refresh();
@@ -349,7 +354,7 @@ document.addEventListener('submit', event => {
   }
   if (form.matches('[data-countdown]') && !form.dataset.sure) {
     event.preventDefault();
-    countDown(form);
+    if (form.dataset.counts === undefined) countDown(form);
   }
 });
 
@@ -386,24 +391,32 @@ function askOfRows(form, button) {
   ask(`${form.action}?${query}`).catch(setLost);
 }
 
-// countDown submits a form after five seconds, in which the user can still undo an action on many tasks.
+// countDown submits a form after five seconds, in which the user can still undo an action on many tasks. The form
+// has data-counts meanwhile, so that the key Enter begins no second count.
 function countDown(form) {
   const button = $('.buttons button', form), label = button.textContent;
   let left = 5;
-  const say = () => { button.textContent = `Undo (${left} s)`; };
+  const show = () => { button.textContent = `Undo (${left} s)`; };
   const timer = setInterval(() => {
     left--;
     if (!form.isConnected) { clearInterval(timer); return; }
-    if (left > 0) { say(); return; }
+    if (left > 0) { show(); return; }
     clearInterval(timer);
     form.dataset.sure = '1';
     button.disabled = true; // nothing undoes the action from here on
     button.textContent = label;
     form.requestSubmit();
   }, 1000);
-  say();
+  show();
+  form.dataset.counts = '';
   button.type = 'button';
-  button.onclick = () => { clearInterval(timer); dialog.close(); };
+  button.onclick = event => {
+    event.preventDefault(); // it is the button that submits from here on
+    clearInterval(timer);
+    delete form.dataset.counts;
+    Object.assign(button, {type: 'submit', onclick: null, textContent: label});
+    dialog.close();
+  };
 }
 
 // updateActions disables the buttons above a list while no task is selected, and no row is the current one.
@@ -415,7 +428,11 @@ function updateActions() {
 }
 
 // The event comes a moment after the dialog has closed: by then it may be open again.
-dialog?.addEventListener('close', () => { if (!dialog.open) dialog.replaceChildren(); });
+dialog?.addEventListener('close', () => {
+  if (dialog.open) return;
+  dialog.replaceChildren();
+  if (stale) refresh(); // nothing was fetched behind the dialog
+});
 
 // ── Keys ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 
+	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard"
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
@@ -220,6 +221,109 @@ func TestManyDeletesCountDown(t *testing.T) {
 	if stats, err := r.Store.Stats(t.Context(), "mail"); err != nil || stats[0].Dead != 212 {
 		t.Errorf("%d dead after Undo, %v; want 212", stats[0].Dead, err)
 	}
+}
+
+// TestUndoStopsADeletionOnAPageOfItsOwn submits the page of a deletion twice, as two strokes of Enter do, undoes it, and
+// submits it again.
+func TestUndoStopsADeletionOnAPageOfItsOwn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "night")
+	tb := r.tab("/action?do=delete&all=1&queue=mail&state=dead", "light")
+	tb.live()
+	eval[bool](tb, `window.counts = new Map(), window.setInterval = count => { window.counts.set(window.counts.size + 1, count); return window.counts.size },
+		window.clearInterval = id => window.counts.delete(id), window.count = () => { for (const count of [...window.counts.values()]) count() }, true`)
+	const enter, button = `document.querySelector('form.ask').requestSubmit(), true`, `document.querySelector('form.ask .buttons button')`
+	eval[bool](tb, enter)
+	eval[bool](tb, enter)
+	eval[bool](tb, `window.count(), true`)
+	tb.sees(button + `.textContent.startsWith('Undo (4 s)') && window.counts.size === 1`)
+	tb.click("form.ask .buttons button")
+	tb.sees(button + `.textContent === 'Delete' && window.counts.size === 0`)
+	for range 6 {
+		eval[bool](tb, `window.count(), true`)
+	}
+	if stats, err := r.Store.Stats(t.Context(), "mail"); err != nil || stats[0].Dead != 212 {
+		t.Errorf("%d dead after Undo, %v; want 212", stats[0].Dead, err)
+	}
+	tb.click("form.ask .buttons button")
+	tb.sees(button + `.textContent.startsWith('Undo (5 s)')`)
+	eval[bool](tb, `[1, 2, 3, 4, 5].forEach(window.count), true`)
+	tb.shows("212 tasks deleted.")
+}
+
+// TestAPageShowsThatItsSubjectIsGone deletes the task of an open page.
+func TestAPageShowsThatItsSubjectIsGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "night")
+	page, err := r.Store.Tasks(t.Context(), storage.TasksQuery{Queue: "mail", State: storage.Dead, Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tb := r.tab("/r/"+page.Tasks[0].Ref.String(), "light")
+	tb.live()
+	tb.hush(true) // the browser logs that the page is not found
+	deletion := storage.Delete{Ref: page.Tasks[0].Ref, Version: page.Tasks[0].Version}
+	if _, err := r.Store.Apply(t.Context(), storage.Call{}, storage.Tx{Deletes: []storage.Delete{deletion}}); err != nil {
+		t.Fatal(err)
+	}
+	tb.sees(`!document.querySelector('[data-part=verdict]')`)
+}
+
+// TestAPageShowsThatTheLoginHasEnded ends the login of the user of an open page.
+func TestAPageShowsThatTheLoginHasEnded(t *testing.T) {
+	t.Parallel()
+	var out atomic.Bool
+	r := newRigOf(t, "calm", dashboard.Config{Who: func(req *http.Request) (access.User, bool) {
+		user, _ := anAdmin(req)
+		return user, !out.Load()
+	}})
+	tb := r.tab("/queues/mail", "light")
+	tb.live()
+	tb.hush(true) // the browser logs that the page is refused
+	out.Store(true)
+	tb.sees(`!document.querySelector('[data-part]') && document.body.innerText.includes('Forbidden')`)
+}
+
+// TestAChangeBehindADialogShows makes a change while a dialog is open, and closes the dialog.
+func TestAChangeBehindADialogShows(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "calm")
+	tb := r.tab("/tasks?queue=mail&state=waiting", "light")
+	tb.live()
+	tb.click("input[name=all]")
+	tb.click("button[value=delete]")
+	tb.sees(`document.querySelector('dialog[open] .ask')`)
+	if err := r.Add(t.Context(), "mail", "send_welcome", 5, nil); err != nil {
+		t.Fatal(err)
+	}
+	tb.sees(`document.querySelector('.tabs [data-v="q.mail:waiting"]').textContent === '25'`)
+	tb.click("dialog[open] [data-back]")
+	tb.sees(`!document.querySelector('#fresh').hidden && document.querySelector('#fresh').textContent === '5 new'`)
+}
+
+// TestAPageIsFetchedAgainAfterAnError has the server fail once when a page fetches itself after a change.
+func TestAPageIsFetchedAgainAfterAnError(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "calm")
+	r.stop()
+	var fails atomic.Int64
+	pages := r.handler
+	r.handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/tasks" && fails.Add(-1) >= 0 {
+			http.Error(w, "the storage does not answer", http.StatusServiceUnavailable)
+			return
+		}
+		pages.ServeHTTP(w, req)
+	})
+	r.start()
+	tb := r.tab("/tasks?queue=mail&state=waiting", "light")
+	tb.live()
+	tb.hush(true) // the browser logs the error
+	fails.Store(1)
+	if err := r.Add(t.Context(), "mail", "send_welcome", 5, nil); err != nil {
+		t.Fatal(err)
+	}
+	tb.sees(`!document.querySelector('#fresh').hidden && document.querySelector('#fresh').textContent === '5 new'`)
 }
 
 // TestADeletionKnowsThatItsTasksAreDownloaded checks that the dialog stays open under a download, and that
