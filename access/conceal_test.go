@@ -118,8 +118,15 @@ func TestAHostileValueIsConcealedQuickly(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprintf("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa%d", i)
 	}
+	numbers, moments := make([]float64, 100_000), make([]time.Time, 35_000)
+	for i := range numbers {
+		numbers[i] = 1000.125 + float64(i)
+	}
+	for i := range moments {
+		moments[i] = time.Unix(int64(i), 0).UTC()
+	}
 	for what, key := range map[string]any{
-		"a long value": strings.Repeat("a", 1<<20-1) + "b", "many values": many,
+		"a long value": strings.Repeat("a", 1<<20-1) + "b", "many values": many, "100,000 numbers": numbers, "35,000 moments": moments,
 	} {
 		params, err := json.Marshal(map[string]any{"key": key})
 		if err != nil {
@@ -127,7 +134,10 @@ func TestAHostileValueIsConcealedQuickly(t *testing.T) {
 		}
 		text := strings.Repeat(strings.Repeat("a", 1000)+"c…", storage.MaxText/1004)
 		began := testserver.ProcessorTime(t)
-		r.Conceal(ofParams(params), nil, text)
+		got := r.Conceal(ofParams(params), nil, text)[0]
+		if hidden := got == access.Hidden; hidden != strings.Contains(what, ",000") {
+			t.Errorf("%s: the text is hidden as a whole: %t", what, hidden)
+		}
 		if took := testserver.ProcessorTime(t) - began; took > 30*time.Second {
 			t.Errorf("%s: %v", what, took)
 		}

@@ -2,7 +2,6 @@ package access
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,26 +145,25 @@ func (r *Redaction) hide(text []byte, path ...string) (shown []byte, hidden []js
 // and "no", stand in many texts by chance.
 const leastConcealed = 3
 
+// mostConcealed is how many forms of values Conceal replaces. A search for a million takes seconds.
+const mostConcealed = 50_000
+
 // Conceal returns texts about a task, such as its errors, in which "***" replaces each value of 3 and more
 // bytes that is hidden in the task's headers or other parts: jobs repeat values in their errors. parts has
 // the JSON of each part by its name, and that of the result of the step charge as "step.charge". Values of
 // parts that are not in it are not replaced. The names of fields in a hidden value are replaced as values
-// are. A value is also found as Go and JSON quote it, and bytes as fmt prints them. "***" also replaces a
-// part of a value beside a cut: at the end of a text that is as long as a storage keeps it, before "…", and
-// behind the mark of a program's output that has lost its beginning. If a part has rules and its text is not
-// JSON, the texts are hidden as a whole. The texts themselves are not changed.
+// are. A value is also found as Go and JSON quote it and as a URL escapes it, and a number, a moment and
+// bytes as Go prints them. "***" also replaces a part of a value beside a cut: at the end of a text that is
+// as long as a storage keeps it, before "…", and behind the mark of a program's output that has lost its
+// beginning. If a part has rules and its text is not JSON, or if tens of thousands of different values are
+// hidden, the texts are hidden as a whole. The texts themselves are not changed.
 func (r *Redaction) Conceal(parts map[string][]byte, headers map[string]string, texts ...string) []string {
 	if r == nil || len(r.words) == 0 {
 		return texts
 	}
 	var found []string
 	add := func(value string) {
-		quoted := strconv.Quote(value)
-		encoded, _ := json.Marshal(value) //nolint:errchkjson // cannot fail: a text alone
-		for _, form := range []string{
-			value, quoted[1 : len(quoted)-1], string(encoded[1 : len(encoded)-1]),
-			storage.CleanText(value, 3*len(value)), storage.PrintableText(value, len(quoted)),
-		} {
+		for form := range forms(value) {
 			if len(strings.Trim(form, "\uFFFD")) >= leastConcealed {
 				found = append(found, form)
 			}
@@ -176,7 +174,7 @@ func (r *Redaction) Conceal(parts map[string][]byte, headers map[string]string, 
 			add(headers[name])
 		}
 	}
-	unknown := false // a part is hidden and cannot be read
+	unknown := false // whether the texts are hidden as a whole
 	for part, text := range parts {
 		_, hidden := r.hide(text, strings.SplitN(part, ".", 2)...) // the name of a step may have dots
 		for _, text := range hidden {
@@ -186,39 +184,18 @@ func (r *Redaction) Conceal(parts map[string][]byte, headers map[string]string, 
 	}
 	slices.Sort(found)
 	found = slices.Compact(found)
+	unknown = unknown || len(found) > mostConcealed
 	concealed := slices.Clone(texts)
 	for i, text := range concealed {
-		if concealed[i] = conceal(text, found); unknown && text != "" {
+		switch {
+		case text == "":
+		case unknown:
 			concealed[i] = Hidden
+		default:
+			concealed[i] = conceal(text, found)
 		}
 	}
 	return concealed
-}
-
-// scalars calls found for each text, number and name of a field in a value of JSON, and for the forms of
-// bytes.
-func scalars(text []byte, found func(string)) {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.UseNumber()
-	encoded := false // the next text is bytes in base64
-	for token, err := dec.Token(); err == nil; token, err = dec.Token() {
-		switch token := token.(type) {
-		case json.Number:
-			found(token.String())
-		case string:
-			found(token)
-			if strings.HasPrefix(token, "$$") { // a name that begins with "$", as the JSON shows it
-				found(token[1:])
-			}
-			raw, err := base64.StdEncoding.DecodeString(token)
-			if encoded && err == nil && len(raw) > 0 {
-				for _, format := range []string{"%s", "%v", "%x", "%X"} {
-					found(fmt.Sprintf(format, raw))
-				}
-			}
-			encoded = slices.Contains(inBase64, token)
-		}
-	}
 }
 
 // Headers returns a copy of headers in which "***" replaces each hidden value.

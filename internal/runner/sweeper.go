@@ -109,9 +109,9 @@ func (s *sweeper) sweeps(queue string, runners []string) bool {
 	return !slices.ContainsFunc(runners, func(other string) bool { return weight(other, queue) > own })
 }
 
-// weight returns the weight of a runner for a queue, which is the same on every runner. It is a cryptographic sum,
-// because the weights of queues with similar names must be independent: with FNV, whose upper bits hardly change with
-// the last characters, one runner of two often swept all of them.
+// weight returns the weight of a runner for a queue, which is the same on every runner. It is a cryptographic
+// sum, because the weights of queues with similar names must be independent: with FNV, whose upper bits
+// hardly change with the last characters, one runner of two often swept all of them.
 func weight(runner, queue string) uint64 {
 	sum := sha256.Sum256([]byte(runner + "\x00" + queue))
 	return binary.BigEndian.Uint64(sum[:])
