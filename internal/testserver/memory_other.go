@@ -2,5 +2,5 @@
 
 package testserver
 
-// inMemory returns "": there is no directory whose files are in memory.
-func inMemory() string { return "" }
+// InMemory returns "": there is no directory whose files are in memory.
+func InMemory() string { return "" }

@@ -96,7 +96,7 @@ func startPostgres(
 	}
 	parent := ""
 	if options.Unsafe {
-		parent = inMemory()
+		parent = InMemory()
 	}
 	dir, err := os.MkdirTemp(parent, "midge-pg-")
 	if err != nil {
