@@ -297,6 +297,12 @@ func (s *server) does(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	form := r.PostFormValue("form")
+	if form != "" {
+		if err := storage.CheckName("form", form); err != nil {
+			s.fail(w, r, err)
+			return
+		}
+	}
 	if a.bulk != "" && !s.forms.take(form) {
 		http.Redirect(w, r, s.sentAgain(r, d, form), http.StatusSeeOther)
 		return

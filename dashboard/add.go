@@ -21,6 +21,8 @@ import (
 type addData struct {
 	Queue, Kind, Params, Priority, In, At, ID, Unique string
 
+	// Zone names the time zone of At. It is that of the page, even if the viewer has chosen another one since.
+	Zone string
 	// Fresh is the id of the task if the user gives none, so that a form that is sent twice enqueues one task.
 	Fresh    string
 	Kinds    []string          // suggestions
@@ -50,6 +52,7 @@ func (s *server) mayAdd(r *http.Request, v *view) (*addData, error) {
 	kinds := v.Sample.KindsFor(name)
 	d := &addData{
 		Queue: name, Kind: strings.TrimSpace(r.FormValue("kind")), Params: "{}", Fresh: storage.NewID(),
+		Zone:  v.Zone().String(),
 		Kinds: kinds[:min(mostKinds, len(kinds))], Problems: map[string]string{}, Back: v.QueueURL(name),
 	}
 	v.Data = d
@@ -69,10 +72,11 @@ func (s *server) addForm(r *http.Request, v *view) error {
 
 // read reads the form, and notes the problem of each field. It returns the task to insert if there are no
 // problems. It does not read the storage.
-func (d *addData) read(r *http.Request, limits storage.Limits, zone *time.Location) storage.Insert {
+func (d *addData) read(r *http.Request, limits storage.Limits) storage.Insert {
 	field := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
 	d.Params, d.Priority, d.In, d.At = r.PostFormValue("params"), field("priority"), field("in"), field("at")
 	d.ID, d.Unique, d.Fresh = field("id"), field("unique"), cmp.Or(field("fresh"), d.Fresh)
+	d.Zone = cmp.Or(field("zone"), d.Zone)
 	wrong := func(name string, err error) {
 		if err != nil && d.Problems[name] == "" {
 			_, d.Problems[name] = status(err)
@@ -88,6 +92,11 @@ func (d *addData) read(r *http.Request, limits storage.Limits, zone *time.Locati
 		wrong("in", err)
 	}
 	if d.At != "" {
+		zone := zoneNamed(d.Zone)
+		if zone == nil {
+			wrong("at", storage.Invalid("time zone", d.Zone, "a zone that is known here"))
+			zone = time.UTC
+		}
 		add.At, err = filter.ParseMoment(d.At, zone)
 		wrong("at", err)
 	}
@@ -147,7 +156,7 @@ func (s *server) add(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	in := d.read(r, v.Sample.Info.Limits, v.Zone())
+	in := d.read(r, v.Sample.Info.Limits)
 	if len(d.Problems) > 0 {
 		s.render(w, r, http.StatusBadRequest, v)
 		return

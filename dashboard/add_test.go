@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +96,31 @@ func TestAFormForATaskSaysWhatIsWrongBesideItsField(t *testing.T) {
 	}
 	if s.state() != before {
 		t.Error("what was refused has changed the storage")
+	}
+}
+
+// TestAStartTimeIsInTheZoneOfItsForm sends a form after the viewer has chosen another time zone in another tab.
+func TestAStartTimeIsInTheZoneOfItsForm(t *testing.T) {
+	s := open(t, "calm", as(access.Admin))
+	if page := s.get("/queues/mail/add"); !strings.Contains(page, `name="zone" value="UTC"`) {
+		t.Fatal("the form does not name its zone")
+	}
+	const at = "2030-07-01T12:00"
+	for zone, want := range map[string]int{"Asia/Tokyo": 3, "America/Lima": 17, "UTC": 12, "": 12} {
+		id := "at" + strconv.Itoa(want) + strconv.Itoa(len(zone))
+		if code, _ := s.post("/queues/mail/add", "kind", "k", "params", "{}", "at", at, "zone", zone, "id", id); code != http.StatusOK {
+			t.Errorf("a start in the zone %q: %d", zone, code)
+		}
+		task, err := s.Store.Task(t.Context(), storage.Ref{Queue: "mail", ID: id})
+		if want := time.Date(2030, 7, 1, want, 0, 0, 0, time.UTC); err != nil || !task.Due.Equal(want) {
+			t.Errorf("a start in the zone %q is at %v, %v; want %v", zone, task.Due, err, want)
+		}
+	}
+	for _, zone := range []string{"Mars/Base", "Local", "../etc"} {
+		code, page := s.post("/queues/mail/add", "kind", "k", "params", "{}", "at", at, "zone", zone)
+		if code != http.StatusBadRequest || !strings.Contains(page, `id="wrong-at"`) {
+			t.Errorf("a start in the zone %q: %d, want 400 and a complaint", zone, code)
+		}
 	}
 }
 

@@ -288,6 +288,17 @@ func usersOf(t *testing.T, file string) *access.Users {
 	return users
 }
 
+// TestAQueueWithTheNameOfTheStreamHasALogin opens a page whose address ends as that of the stream does.
+func TestAQueueWithTheNameOfTheStreamHasALogin(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "calm", dashboard.Config{Users: knowing(t, "ann", "correct horse"), Base: "/midge"})
+		w := s.do(request(http.MethodGet, "/midge/queues/events", ""))
+		if got, want := w.Header().Get("Location"), "/midge/login?back=%2Fmidge%2Fqueues%2Fevents"; w.Code != 303 || got != want {
+			t.Errorf("before a login: %d to %q, want 303 to %q", w.Code, got, want)
+		}
+	})
+}
+
 func TestItsOwnLogin(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := open(t, "calm", dashboard.Config{Users: knowing(t, "ann", "correct horse"), Base: "/midge"})

@@ -22,6 +22,23 @@ func (s *site) dialogOf(path string) (form, download string) {
 	return between(s.t, page, `name="form" value="`, `"`), between(s.t, page, `class="button" href="`, `" download`)
 }
 
+// TestTheIDOfAFormIsBounded sends actions with an id that no dialog has.
+func TestTheIDOfAFormIsBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := open(t, "night", dashboard.Config{})
+		before := s.state()
+		for _, form := range []string{strings.Repeat("f", 1<<16), "two words"} {
+			code, _ := s.post("/action", "do", "delete", "all", "1", "queue", "mail", "state", "dead", "count", "212", "form", form)
+			if code != http.StatusBadRequest {
+				t.Errorf("a form with an id of %d bytes: %d, want 400", len(form), code)
+			}
+		}
+		if s.state() != before {
+			t.Error("a refused action has changed the storage")
+		}
+	})
+}
+
 // TestADeletionTakesExactlyWhatWasDownloaded checks a task that comes, a task that changes and a task that
 // goes between the download and the deletion.
 func TestADeletionTakesExactlyWhatWasDownloaded(t *testing.T) {

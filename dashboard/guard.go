@@ -133,7 +133,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 		user, err := s.who(r)
 		if err != nil && !s.open(r) {
 			if err == errLogin && r.Method == http.MethodGet && //nolint:errorlint // it is never wrapped
-				!strings.HasSuffix(r.URL.Path, "/events") {
+				s.path(r) != "/events" {
 				http.Redirect(w, r, s.cfg.Base+"/login?back="+url.QueryEscape(s.cfg.Base+s.path(r)+query(r)),
 					http.StatusSeeOther)
 				return

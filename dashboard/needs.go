@@ -284,7 +284,11 @@ func (v *view) doneToday(ctx context.Context) string {
 	if since.Sub(begin) <= 2*time.Minute && v.Zone() == time.UTC {
 		text += "today"
 	} else {
-		text += "since " + since.In(v.Zone()).Format("15:04")
+		layout := "15:04"
+		if since = since.In(v.Zone()); since.Day() != v.Now.Day() {
+			layout = "Jan" + format.NBSP + "2" + format.NBSP + "15:04"
+		}
+		text += "since " + since.Format(layout)
 	}
 	if done+failed > 0 {
 		text += ", " + format.Percent(done/(done+failed)) + " of the attempts succeeded"

@@ -59,12 +59,16 @@ func RequireJob[J any](t testing.TB, client *midge.Client, job J, matches ...Mat
 }
 
 // RequireNone fails the test at once if a task with a job of type J matches; see
-// [RequireEnqueued]. The failure lists what was enqueued.
+// [RequireEnqueued]. It also fails if there is a task of that kind whose parameters do not fit J, because
+// nothing is known of its job. The failure lists what was enqueued.
 func RequireNone[J any](t testing.TB, client *midge.Client, matches ...Match) {
 	t.Helper()
 	s := searchOf[J](t, client, append(slices.Clone(matches), Times(0)))
 	if found := found[J](s); len(found) > 0 {
 		t.Fatalf("midgetest: want %s, found %d%s", s.wanted(0), len(found), s.listing())
+	}
+	if n := s.unfit(); n > 0 {
+		t.Fatalf("midgetest: want %s, found %d whose parameters do not fit%s", s.wanted(0), n, s.listing())
 	}
 }
 
@@ -147,6 +151,7 @@ type seen struct {
 
 	job    any // nil if it is of another type, or does not fit
 	differ string
+	unfit  bool // it is of the type's kind, and its parameters do not fit
 }
 
 // searchOf lists all tasks that have not ended and decides for each whether it matches.
@@ -186,7 +191,7 @@ func searchOf[J any](t testing.TB, client *midge.Client, matches []Match) *searc
 		case isOther(err):
 			one.differ = "another kind"
 		default:
-			one.differ = fmt.Sprintf("its parameters do not fit %v: %v", typ, err)
+			one.unfit, one.differ = true, fmt.Sprintf("its parameters do not fit %v: %v", typ, err)
 		}
 		s.tasks = append(s.tasks, one)
 	}
@@ -246,6 +251,16 @@ func found[J any](s *search) []Enqueued[J] {
 		}
 	}
 	return all
+}
+
+// unfit returns how many tasks are of the kind, and have parameters that do not fit.
+func (s *search) unfit() (n int) {
+	for _, one := range s.tasks {
+		if one.unfit {
+			n++
+		}
+	}
+	return n
 }
 
 // wanted describes the tasks that are searched for.

@@ -201,6 +201,17 @@ func TestFailuresListWhatWasEnqueued(t *testing.T) {
 		})
 }
 
+func TestNoneIsNotFoundInAMisfit(t *testing.T) {
+	client := newClient(t)
+	midgetest.RequireNone[mail](t, client)
+	enqueue(t, client, letter{To: 7})
+	text := failure(t, func(t testing.TB) { midgetest.RequireNone[mail](t, client) })
+	if !strings.HasPrefix(text, "midgetest: want no task of midgetest_test.mail, found 1 whose parameters do not fit; enqueued") {
+		t.Errorf("the failure is %q", text)
+	}
+	midgetest.RequireNone[sheet](t, client)
+}
+
 func TestFailuresAreShort(t *testing.T) {
 	client := newClient(t)
 	for range 30 {
