@@ -14,9 +14,9 @@ import (
 // because it needs a new process for each connection that is cut.
 func losses(k kind) int {
 	if k == onePostgres {
-		return count(20, 200)
+		return count(8, 200)
 	}
-	return count(50, 200)
+	return count(15, 200)
 }
 
 // lossCases are the operations that lose their reply. Before the operation is repeated,
