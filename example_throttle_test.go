@@ -61,7 +61,7 @@ func ExamplePartitionLimit() {
 }
 
 // A service has refused the call of an account, and names the time from which it may be called again. The
-// task waits for that, uncharged, and so do the other tasks of the account.
+// task waits for that time, uncharged, and so do the other tasks of the account.
 func ExampleThrottle() {
 	store, err := memory.Open(memory.Config{})
 	must(err)

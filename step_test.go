@@ -97,7 +97,7 @@ func TestAFinishedStepIsNotCalledAgain(t *testing.T) {
 	}
 }
 
-// checkAccount checks the stored account of the first of fiveSteps.
+// checkAccount checks the stored data of the first of fiveSteps.
 func checkAccount(t *testing.T, task midge.Task) {
 	t.Helper()
 	all, err := midge.StepsOf(task)

@@ -25,8 +25,8 @@ var (
 	fails     = attempt{takes: 100 * time.Millisecond, Settle: storage.Settle{Outcome: storage.Fail, Error: "smtp: timeout", Delay: time.Hour}}
 )
 
-// serve runs tasks of queue a until ctx ends or it vanishes: each as the function returns, which gets the
-// number of the attempt from 0.
+// serve runs tasks of queue a until ctx ends or it vanishes: each attempt ends as the function returns, which
+// gets the number of the attempt from 0.
 func (r *rig) serve(ctx context.Context, ends func(n int) attempt) {
 	session := storage.NewSession(r.store, 0)
 	for n := 0; ; {

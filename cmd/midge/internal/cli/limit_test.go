@@ -154,7 +154,7 @@ func TestTheLimitOfOnePartition(t *testing.T) {
 }
 
 // TestACopiedBoundIsReported limits a queue of which programs declare a rate, and then declares another rate:
-// the command has reported that the rate was copied. It reports that of no bound in its line.
+// the command has reported that the rate was copied. It reports no copy of a bound that its own line sets.
 func TestACopiedBoundIsReported(t *testing.T) {
 	const copied = "bounds that were not given were copied, and follow no later change until midge queue limit "
 	declare := func(r *rig, n int) {

@@ -84,7 +84,7 @@ func TestAProgramGetsAllRows(t *testing.T) {
 func TestAProposedCommandShowsNoPassword(t *testing.T) {
 	r := long(t)
 	for _, flag := range []string{"--storage redis://u:s3cret@db.example:6379/0", "--storage=redis://u:s3cret@db.example:6379/0"} {
-		got := r.run("task ls state:dead --limit 2 " + flag) // run searches for the password
+		got := r.run("task ls state:dead --limit 2 " + flag) // run searches the output for the password
 		if next := pasted(t, got); !strings.Contains(next, "--storage redis://db.example:6379/0") {
 			t.Errorf("the next page is midge %s, want it on the same storage", next)
 		}
