@@ -14,9 +14,35 @@ const cutOff = "(the beginning is cut off)\n"
 // mostCuts is the number of places of a text at which conceal searches for parts of values.
 const mostCuts = 32
 
+// values are the values that conceal replaces.
+type values struct {
+	sorted []string
+	within []int // for each value, the place of the longest other one with which it begins, -1 for none
+}
+
+func sortedValues(found []string) values {
+	slices.Sort(found)
+	v := values{sorted: slices.Compact(found)}
+	v.within = make([]int, len(v.sorted))
+	for i, value := range v.sorted {
+		v.within[i] = v.begin(i-1, value)
+	}
+	return v
+}
+
+// begin returns the place of the longest value with which a text begins, -1 for none. The value at the place
+// at is the last one in order before the text, so it begins with each value with which the text begins.
+func (v values) begin(at int, text string) int {
+	for at >= 0 && !strings.HasPrefix(text, v.sorted[at]) {
+		at = v.within[at]
+	}
+	return at
+}
+
 // conceal returns a text in which Hidden replaces each of the values, and each part of a value of at least
-// leastConcealed bytes that is left where the text was cut.
-func conceal(text string, values []string) string {
+// leastConcealed bytes that is left where the text was cut. Its time hardly grows with the number of values,
+// except for a text that was cut.
+func (v values) conceal(text string) string {
 	var hidden []bool // for each byte of the text, nil for none
 	hide := func(begin, size int) {
 		if hidden == nil && size > 0 {
@@ -26,16 +52,26 @@ func conceal(text string, values []string) string {
 			hidden[begin+i] = true
 		}
 	}
-	ends, begins := cuts(text)
-	for _, value := range values {
-		for at := 0; ; at += len(value) {
-			next := strings.Index(text[at:], value)
-			if next < 0 {
-				break
-			}
-			at += next
-			hide(at, len(value))
+	done := 0 // all bytes before are hidden or stand before a value
+	for at := range len(text) {
+		next, is := slices.BinarySearch(v.sorted, text[at:])
+		if !is {
+			next--
 		}
+		if next = v.begin(next, text[at:]); next < 0 {
+			continue
+		}
+		if end := at + len(v.sorted[next]); end > done {
+			begin := max(at, done)
+			hide(begin, end-begin)
+			done = end
+		}
+	}
+	ends, begins := cuts(text)
+	if len(ends)+len(begins) == 0 {
+		return masked(text, hidden)
+	}
+	for _, value := range v.sorted {
 		for _, end := range ends {
 			size := overlap(text[:end], value)
 			hide(end-size, size)
@@ -47,14 +83,14 @@ func conceal(text string, values []string) string {
 			hide(begin, overlap(value, text[begin:]))
 		}
 	}
-	if hidden == nil {
-		return text
-	}
 	return masked(text, hidden)
 }
 
-// masked returns a text in which Hidden replaces each run of hidden bytes.
+// masked returns a text in which Hidden replaces each run of hidden bytes. A nil hidden has none.
 func masked(text string, hidden []bool) string {
+	if hidden == nil {
+		return text
+	}
 	var b strings.Builder
 	for at := 0; at < len(text); {
 		end := at + 1

@@ -145,54 +145,38 @@ func (r *Redaction) hide(text []byte, path ...string) (shown []byte, hidden []js
 // and "no", stand in many texts by chance.
 const leastConcealed = 3
 
-// mostConcealed is how many forms of values Conceal replaces. A search for a million takes seconds.
-const mostConcealed = 50_000
-
 // Conceal returns texts about a task, such as its errors, in which "***" replaces each value of 3 and more
 // bytes that is hidden in the task's headers or other parts: jobs repeat values in their errors. parts has
 // the JSON of each part by its name, and that of the result of the step charge as "step.charge". Values of
 // parts that are not in it are not replaced. The names of fields in a hidden value are replaced as values
-// are. A value is also found as Go and JSON quote it and as a URL escapes it, and a number, a moment and
-// bytes as Go prints them. "***" also replaces a part of a value beside a cut: at the end of a text that is
-// as long as a storage keeps it, before "…", and behind the mark of a program's output that has lost its
-// beginning. If a part has rules and its text is not JSON, or if tens of thousands of different values are
-// hidden, the texts are hidden as a whole. The texts themselves are not changed.
+// are. A value is also found in the forms in which the packages fmt, strconv, encoding/json, net/url and time
+// print it: an integer also as a float and as a duration, and a moment in each layout that has its date.
+// "***" also replaces a part of a value beside a cut: at the end of a text that is as long as a storage keeps
+// it, before "…", and behind the mark of a program's output that has lost its beginning. If a part has rules
+// and its text is not JSON, the texts are hidden as a whole. The texts themselves are not changed.
 func (r *Redaction) Conceal(parts map[string][]byte, headers map[string]string, texts ...string) []string {
 	if r == nil || len(r.words) == 0 {
 		return texts
 	}
-	var found []string
-	add := func(value string) {
-		for form := range forms(value) {
-			if len(strings.Trim(form, "\uFFFD")) >= leastConcealed {
-				found = append(found, form)
-			}
-		}
-	}
+	var found forms
 	for name, shown := range r.Headers(headers) {
 		if shown != headers[name] {
-			add(headers[name])
+			found.text(headers[name])
 		}
 	}
-	unknown := false // whether the texts are hidden as a whole
+	unknown := false // a part is hidden and cannot be read
 	for part, text := range parts {
 		_, hidden := r.hide(text, strings.SplitN(part, ".", 2)...) // the name of a step may have dots
 		for _, text := range hidden {
 			unknown = unknown || !json.Valid(text)
-			scalars(text, add)
+			found.json(text)
 		}
 	}
-	slices.Sort(found)
-	found = slices.Compact(found)
-	unknown = unknown || len(found) > mostConcealed
+	hidden := sortedValues(found)
 	concealed := slices.Clone(texts)
 	for i, text := range concealed {
-		switch {
-		case text == "":
-		case unknown:
+		if concealed[i] = hidden.conceal(text); unknown && text != "" {
 			concealed[i] = Hidden
-		default:
-			concealed[i] = conceal(text, found)
 		}
 	}
 	return concealed
