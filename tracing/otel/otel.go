@@ -20,7 +20,8 @@
 //
 // Spans have the messaging attributes of OpenTelemetry's semantic conventions, and midge.kind,
 // midge.attempt and midge.outcome. The span of a failed attempt has the status Error, and its error
-// as an event; a snooze or a throttle is not an error.
+// as an event; a snooze, a throttle, a cancel or a shutdown is not an error. An attempt that ended by a
+// panic of a middleware or by runtime.Goexit has the status Error and no outcome.
 //
 // # Metrics
 //
@@ -210,22 +211,41 @@ func (t *Tracing) run(next func(context.Context) error) func(context.Context) er
 			options = append(options, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: enqueued}))
 		}
 		ctx, span := t.tracer.Start(from, attempt.name, options...)
-		defer span.End()
 		if !span.IsRecording() {
+			defer span.End()
 			return next(ctx)
 		}
 		span.SetAttributes(attribute.String("messaging.message.id", info.Ref.ID),
 			attribute.String("midge.kind", info.Kind), attribute.Int("midge.attempt", info.Attempt))
+		returned := false
+		defer func() { // not span.End itself, which would panic again, and so hide the place of a panic
+			if !returned {
+				span.SetStatus(codes.Error, "a panic of a middleware, or runtime.Goexit")
+				t.remember(info.Ref, span.SpanContext())
+			}
+			span.End()
+		}()
 		err := next(ctx)
+		returned = true
 		outcome := midge.OutcomeOf(err)
 		span.SetAttributes(attribute.String("midge.outcome", string(outcome)))
-		if outcome != midge.OutcomeSnoozed && outcome != midge.OutcomeThrottled {
+		if isError(outcome) {
 			failed(span, err)
 		}
 		if err != nil && outcome != midge.OutcomeDiscarded {
 			t.remember(info.Ref, span.SpanContext())
 		}
 		return err
+	}
+}
+
+// isError reports whether an attempt with an outcome failed. A cancel or a shutdown is no failure of the job.
+func isError(outcome midge.Outcome) bool {
+	switch outcome {
+	case midge.OutcomeSnoozed, midge.OutcomeThrottled, midge.OutcomeCancelled, midge.OutcomeReleased:
+		return false
+	default:
+		return true
 	}
 }
 

@@ -375,3 +375,110 @@ func TestASpanThatIsNotSampledLeavesNoHeaders(t *testing.T) {
 		}
 	}
 }
+
+// ending is a job that ends in the way that its field names.
+type ending struct{ How string }
+
+// endings is an application whose jobs end in different ways.
+type endings struct {
+	*traced
+	runner  *midge.Runner
+	started chan bool // a job waits for the end of its context
+	ended   chan midge.Ended
+}
+
+func newEndings(t *testing.T) *endings {
+	t.Helper()
+	store, err := memory.Open(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &endings{traced: tracedOn(t, store, false), started: make(chan bool, 10), ended: make(chan midge.Ended, 10)}
+	cfg := midge.RunnerConfig{
+		Queues: []string{"endings"}, Backoff: midge.Constant(0),
+		OnEnd: []func(context.Context, midge.Ended){func(_ context.Context, e midge.Ended) { a.ended <- e }},
+		Middleware: []midge.Middleware{func(next func(context.Context) error) func(context.Context) error {
+			return func(ctx context.Context) error {
+				if info, _ := midge.Current(ctx); info.Headers["middleware"] == "panic" && info.Attempt == 1 {
+					panic("it is broken")
+				}
+				return next(ctx)
+			}
+		}},
+	}
+	a.tracing.Runner(&cfg)
+	a.runner, err = midge.NewRunner(store, cfg)
+	a.must(err)
+	a.must(midge.Handle(a.runner, func(ctx context.Context, e ending) error {
+		info, _ := midge.Current(ctx)
+		switch {
+		case e.How == "wait":
+			a.started <- true
+			<-ctx.Done()
+			return ctx.Err()
+		case e.How == "goexit" && info.Attempt == 1:
+			runtime.Goexit()
+		}
+		return nil
+	}))
+	a.must(a.runner.Start(t.Context()))
+	return a
+}
+
+// enqueue enqueues a task that ends in some way.
+func (a *endings) enqueue(how string, opts ...midge.Option) midge.Ref {
+	a.Helper()
+	task, err := a.client.Enqueue(a.Context(), ending{how}, append(opts, midge.To("endings"))...)
+	a.must(err)
+	return task.Ref
+}
+
+// want fails the test if the last attempt of a task has another status or outcome. It returns the spans of the attempts.
+func (a *endings) want(ref midge.Ref, status codes.Code, outcome midge.Outcome) []sdktrace.ReadOnlySpan {
+	a.Helper()
+	spans := slices.DeleteFunc(a.found("process endings", "ending"), func(span sdktrace.ReadOnlySpan) bool {
+		return value(span, "messaging.message.id") != ref.ID
+	})
+	last := spans[len(spans)-1]
+	if last.Status().Code != status || value(last, "midge.outcome") != string(outcome) {
+		a.Errorf("%s: got %q, %v; want %q, %v", ref.ID, value(last, "midge.outcome"), last.Status(), outcome, status)
+	}
+	return spans
+}
+
+// A cancel and a shutdown end a job that has not failed.
+func TestACancelAndAShutdownAreNoErrors(t *testing.T) {
+	a := newEndings(t)
+	cancelled := a.enqueue("wait")
+	<-a.started
+	_, err := a.client.Cancel(t.Context(), cancelled)
+	a.must(err)
+	<-a.ended
+	a.want(cancelled, codes.Unset, midge.OutcomeCancelled)
+	released := a.enqueue("wait", midge.ID("released"))
+	<-a.started
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = a.runner.Shutdown(ctx)
+	a.want(released, codes.Unset, midge.OutcomeReleased)
+}
+
+// An attempt that does not return is an error, to which the next attempt links. The place of a panic in the log
+// and in the history of the task is that of the middleware.
+func TestAnAttemptThatDoesNotReturnIsAnError(t *testing.T) {
+	a := newEndings(t)
+	for how, opts := range map[string][]midge.Option{"goexit": nil, "panic": {midge.Header("middleware", "panic")}} {
+		ref := a.enqueue(how, opts...)
+		e := <-a.ended
+		if how == "panic" && !strings.Contains(e.Err.Error(), "otel_test.go") {
+			t.Errorf("got the error %v; want the place of the panic", e.Err)
+		}
+		<-a.ended
+		spans := a.want(ref, codes.Unset, midge.OutcomeSucceeded)
+		if len(spans) != 2 || !linksTo(spans[1], spans[0]) || spans[0].Status().Code != codes.Error {
+			t.Errorf("%s: got the status %v, the links %v; want an error, and a link to it",
+				how, spans[0].Status(), spans[len(spans)-1].Links())
+		}
+	}
+	a.must(a.runner.Shutdown(t.Context()))
+}
