@@ -70,7 +70,7 @@ sequences-race() {
   local lua='-gcflags=github.com/yuin/gopher-lua/...=-race=false'
   # shellcheck disable=SC2086 # several flags
   long internal/difftest -race $lib $lua .
-  long . -race $lua ./access ./internal/ledger ./dashboard ./storage/redis ./storage/postgres
+  long . -race $lua ./access ./internal/ledger ./dashboard ./storage/storagetest ./storage/redis ./storage/postgres
   # shellcheck disable=SC2086
   long storage/sqlite/modernc -race $lib .
 }

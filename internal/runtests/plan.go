@@ -28,9 +28,9 @@ type lane []run
 // storm is the test in which all faults of the fault tests happen at once.
 const storm = "TestAStorm"
 
-// sequences matches tests of users, the ledger, the dashboard, Redis, PostgreSQL and SQLite that make one call
-// after the other, or start processes that do so. All other tests of these packages run under the race
-// detector, and so does the contract on PostgreSQL and memory.
+// sequences matches tests of users, the ledger, the dashboard, the contract, Redis, PostgreSQL and SQLite
+// that make one call after the other, or start processes that do so. All other tests of these packages run
+// under the race detector, and so does the contract on PostgreSQL and memory.
 const sequences = "^(ExampleUsers|Test(" +
 	"RedactionOfALongTextIsQuick|NewPasswordsTakeSoManyRounds|OneUserIsNotChanged|FailedLoginsAreThrottled|" +
 
@@ -53,7 +53,7 @@ const sequences = "^(ExampleUsers|Test(" +
 	"ContractOnRedis|ContractOnCluster|ContractOnSQLite|ContractWithoutShortWays|Jumps|JumpsOnRedis|JumpsOnCluster|" +
 
 	"AFullDiskLosesNothing|OpenFindsACopyThatIsMalformed|DescribeReadsAFewPages|APowerCutLosesNothing|" +
-	"KilledProcessesLoseNothing|AFileStaysSmall))$"
+	"KilledProcessesLoseNothing|AFileStaysSmall|ModelsHoldOnASlowMachine))$"
 
 // leased are the packages of the root's module whose tests keep leases of a second or two.
 var leased = []string{"./storage/postgres", "./storage/redis", "./internal/pgfault"}
@@ -103,7 +103,8 @@ func plan(ctx context.Context) (lanes []lane, shared []run, err error) {
 		{dir: "dashboard/browser", args: plain("./...")},
 		{dir: "cmd/midge", args: plain("./...")},
 		{dir: "storage/sqlite/modernc", args: plain("-run", sequences, ".")},
-		{args: plain("-p", "1", "-run", sequences, "./access", "./internal/ledger", "./dashboard")},
+		{args: plain("-p", "1", "-run", sequences, "./access", "./internal/ledger", "./dashboard",
+			"./storage/storagetest")},
 		{args: append(plain("-p", "1"), sequential...)},
 		{dir: "examples/shop", args: plain("./...")},
 		{dir: "examples/embedded", args: plain("./...")},
@@ -156,8 +157,9 @@ func beginsGoroutines(dir string) (bool, error) {
 	return false, err
 }
 
-// plain returns the arguments of a run. make lint vets the packages, so go test need not do so. The timeout ends
-// only tests that hang: beside programs of a higher priority, a run of the lower one takes ten times as long.
+// plain returns the arguments of a run. make lint vets the packages, so go test need not do so. The timeout
+// ends only tests that hang: beside programs of a higher priority, a run of the lower one takes ten times as
+// long.
 func plain(args ...string) []string { return append([]string{"-vet=off", "-timeout", "60m"}, args...) }
 
 // raced returns the arguments of a run under the race detector.
