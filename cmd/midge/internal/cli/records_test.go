@@ -17,7 +17,7 @@ import (
 var records = map[string]any{
 	"a cause": show.Cause{}, "a count": show.Tally{}, "a load": show.Load{}, "a queue": show.Queue{}, "a partition": show.Partition{}, "a task": show.Task{}, "a verdict": show.Why{}, "an action": show.Action{}, "`task restore`": show.Restored{},
 	"a schedule": show.Schedule{}, "a runner": show.Runner{}, "`stats`": show.Stats{}, "`doctor`": Report{},
-	"an import": show.Import{}, "what was enqueued": show.Added{}, "a user": show.User{}, "`audit`": show.Entry{}, "`history`": show.History{}, "`version`": show.Version{},
+	"an import": show.Import{}, "an enqueued task": show.Added{}, "a user": show.User{}, "`audit`": show.Entry{}, "`history`": show.History{}, "`version`": show.Version{},
 }
 
 // fieldsOf lists the fields of a record and of the records in it, as "attempts.at time.Time".
