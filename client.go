@@ -304,7 +304,7 @@ func firstRefused(results []Result) error {
 	return wrap(results[first].Err, "%d of %d items were refused, items[%d]", refused, len(results), first)
 }
 
-// Repeat takes an error that wraps an [ErrUnknown] of this client. It learns the outcome of the
+// Repeat takes an error that wraps an [ErrUnknown] of this client. It returns the outcome of the
 // failed call, or carries the call out if that never happened; nothing happens twice. The results
 // have one element per task of the call. Repeat works for ten minutes after the call and then
 // returns ErrUnknown again.

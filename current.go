@@ -155,7 +155,7 @@ func SetResult(ctx context.Context, v any) error {
 	})
 }
 
-// Progress stores the progress of the running job at once, under its lease, for people who look at
+// Progress stores the progress of the running job at once, under its lease, for people who read
 // the task. v is stored as JSON; text that is not UTF-8 shows U+FFFD. Its errors are those of
 // [Checkpoint].
 func Progress(ctx context.Context, v any) error {
@@ -221,7 +221,7 @@ func encodeFor(a *runner.Attempt, v any) ([]byte, error) {
 var ErrCompleted = runner.ErrCompleted
 
 // CompleteWith completes the task of the running job within a transaction of the job. With the
-// storage on PostgreSQL or SQLite, call CompleteWith(ctx, store.Within(tx)). What the job wrote in
+// storage on PostgreSQL or SQLite, call CompleteWith(ctx, store.Within(tx)). The writes of the job in
 // that transaction happens exactly once: it commits together with the completion, or neither does.
 // The follow-ups and the result that were set before are part of the completion; later ones are
 // refused with [ErrCompleted].

@@ -18,7 +18,7 @@
 //
 // # Words
 //
-// A job is a Go type, and its kind is the name under which the storage knows that type.
+// A job is a Go type, and its kind is the name of that type in the storage.
 // A task is one enqueued job; a queue and an id identify it, printed as mail/06gv…. A
 // runner claims tasks under a lease, keeps the lease alive while the job runs, and then
 // settles the task: it records the outcome. A task is dead when it is out of retries or
@@ -39,7 +39,7 @@
 // too, and lets the job's partition rest meanwhile. A panic counts as an error. [Client.Cancel] ends a task
 // in any of these states as cancelled; the context of a running job then ends.
 //
-// Inside a job, values given to [FollowUp] and [SetResult] are stored in the same step
+// Inside a job, values passed to [FollowUp] and [SetResult] are stored in the same step
 // as its completion; [Progress] and [Checkpoint] store theirs at once. A job of several
 // steps calls [Step] for each of them: a later attempt does not repeat what an earlier
 // one has finished. Between two steps it may [Sleep] for weeks. The cause of the job's

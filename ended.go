@@ -51,7 +51,7 @@ const (
 	OutcomeUndecodable = Outcome(runner.OutcomeUndecodable)
 	// OutcomeUnknownKind means that no runner of the queue has known the kind of the task for 24
 	// hours. No attempt was made. Final. A runner that declines a task of an unknown kind reports
-	// nothing, because another runner may know the kind.
+	// nothing, because another runner may handle the kind.
 	OutcomeUnknownKind = Outcome(runner.OutcomeUnknownKind)
 	// OutcomeCrashed means that the process of a runner died while the job ran, or was cut off from
 	// the storage. The runner that starts the task again reports it, or the runner whose claim

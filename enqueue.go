@@ -25,9 +25,9 @@ import (
 //
 // The middleware of a runner wraps each [FollowUp] and each tick of a schedule. next only collects
 // their inserts: they are enqueued after the middleware has returned, in one step with the
-// completion or with the tick. A FollowUp that was left out returns nil, so that its job need not
-// know of the middleware. A tick that is refused is left out, logged, and never tried again. The
-// runner waits for the middleware of a tick; a panic of it counts as an error.
+// completion or with the tick. A FollowUp that was left out returns nil, so that its job does not
+// fail. A tick that is refused is left out, logged, and never tried again. The runner waits for the
+// middleware of a tick; a panic of it counts as an error.
 type EnqueueMiddleware func(
 	next func(context.Context, []*storage.Insert) error,
 ) func(context.Context, []*storage.Insert) error

@@ -13,8 +13,8 @@ import (
 // These errors come from the storage; callers test for them with errors.Is. Package storage
 // declares further errors.
 var (
-	// ErrUnknown means that the reply to a call was lost, so that nobody knows whether the call
-	// took effect. [Client.Repeat] learns its outcome or carries it out.
+	// ErrUnknown means that the reply to a call was lost, so that the call may have
+	// taken effect or not. [Client.Repeat] returns its outcome or carries it out.
 	ErrUnknown = storage.ErrUnknown
 	// ErrUnavailable means that the storage could not be reached in the time that the call had.
 	// Nothing was sent, so nothing happened. It does not wrap ErrUnknown.
@@ -119,7 +119,7 @@ var errNoTask = &notFoundError{
 	"there is no such task: it never was, or has ended and is not kept, see KeepFor and UntilRead",
 }
 
-// InvalidError reports bad input, found before any I/O. It names the given value and the wanted values.
+// InvalidError reports bad input, found before any I/O. It names the value and the valid values.
 type InvalidError = storage.InvalidError
 
 // DependencyError is the reason why a step was refused. It lists everything that is missing, stale

@@ -57,7 +57,7 @@ type Options struct {
 	// Encoding is the encoding of the parameters: default MessagePack.
 	Encoding Encoding
 	// Strict makes a runner put off a task whose parameters hold a field that the type does not
-	// have, as it puts off parameters that do not fit: the task waits for a program that knows the
+	// have, as it puts off parameters that do not fit: the task waits for a program that has the
 	// field, 24 hours at most. Default: the value is ignored, and logged once, if
 	// the runner notices it; see [Encoding]. Set it if a
 	// job must not run with a field empty, such as an amount. It is a matter of the program that
@@ -198,12 +198,12 @@ func (h *handler) lookForUnread(a *runner.Attempt) {
 // task's result and checkpoint have the encoding of its parameters.
 type Encoding string
 
-// Both encodings write only exported fields, tolerate fields that they do not know, and write equal
-// values as equal bytes, with the keys of maps sorted.
+// Both encodings write only exported fields, ignore stored fields that the type does not have, and
+// write equal values as equal bytes, with the keys of maps sorted.
 //
 // A renamed field lists its earlier names in a tag, the oldest first, as the encoding wrote them:
 // `midge:"was=to,was=recipient"`. Tasks that wait are read under these names too, also in structs
-// within the job, and in lists and maps of them. Older programs know nothing of the tag:
+// within the job, and in lists and maps of them. Older programs do not have the tag:
 // docs/deploying.md has the order in which a rename is safe while both run. A runner logs stored
 // fields that the job does not have, once for each kind and field; it checks the first 256 tasks of
 // a kind, and one in 64 of the others. A tag that is anything else, such as `midge:"wsa=to"`, or stands at a

@@ -9,7 +9,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Option overrides, for one call, what the job's type declares. Its value is taken literally:
+// Option overrides, for one call, an option that the job's type declares. Its value is taken literally:
 // Timeout(0) means no timeout, neither the type's nor the runner's.
 type Option interface {
 	// PeriodicOption is embedded because each option of a task also suits a schedule, except for
@@ -120,11 +120,11 @@ func Timeout(d time.Duration) Option {
 	})
 }
 
-// Deadline sets the moment after which nobody wants the task any more, by the storage's clock.
+// Deadline sets the moment after which the task is of no use, by the storage's clock.
 // After t no runner starts the job and no retry is made; the context of a running job ends at t,
-// with [ErrExpired]. The task is dead, with reason "expired", once a runner that knows its kind
+// with [ErrExpired]. The task is dead, with reason "expired", once a runner that handles its kind
 // claims it. [Client.Change] can set another deadline. The zero time is an *[InvalidError], and so
-// is a t before the moment of an [At] beside it. Beside an [In], whose moment only the storage knows, such a
+// is a t before the moment of an [At] beside it. Beside an [In], whose moment the storage computes, such a
 // t is accepted, and [Client.Why] reports that the task will expire.
 func Deadline(t time.Time) Option {
 	return option(func(c *call) {

@@ -119,7 +119,7 @@ func (p *QueuePartition) Stats(ctx context.Context) (PartitionStats, error) {
 
 // Tasks lists the waiting tasks of the partition, in the order in which they are claimed. It reads page
 // by page, so that tasks may change meanwhile. The iteration ends after an error. Tasks of a kind that
-// no runner knows are not among them; [Queue.Tasks] lists these too.
+// no runner handles are not among them; [Queue.Tasks] lists these too.
 func (p *QueuePartition) Tasks(ctx context.Context) iter.Seq2[Task, error] {
 	return func(yield func(Task, error) bool) {
 		err := p.check()

@@ -13,7 +13,7 @@ import (
 type RawJob struct {
 	Kind string
 	// Encoding is the encoding of Payload, such as [MessagePack]. It may be an encoding that midge does not
-	// know, if another program enqueued the task.
+	// have, if another program enqueued the task.
 	Encoding Encoding
 	// Payload holds the parameters as they are stored. It must not be changed.
 	Payload []byte

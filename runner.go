@@ -60,7 +60,7 @@ type RunnerConfig struct {
 	// is free. The runner calls each every two seconds, one call at a time, and the queue is closed until
 	// the first call has returned true. A gate that panics, or has not returned when the next call is due,
 	// counts as closed, and the log has a warning. While a queue is closed, running jobs go on, and tasks
-	// that were claimed ahead are given back.
+	// that were claimed ahead are released.
 	Gates map[string]func() bool
 	// QueueLimits bounds the jobs of single queues over all runners that use the storage: how many run at
 	// once, and how many start in a span of time. [Limit.Partition] bounds each partition. The runner stores
@@ -106,7 +106,7 @@ type RunnerConfig struct {
 	// "succeeded", "failed: disk full, retry 1 of 20 in 2s at …". It is an error to set both.
 	Slog *slog.Logger
 	// SuccessLevel is the level of the lines about successes, for Slog too: default info. A busy
-	// runner may want zapcore.DebugLevel.
+	// runner may use zapcore.DebugLevel.
 	SuccessLevel zapcore.Level
 	// Middleware wraps each attempt; the first is the outermost.
 	Middleware []Middleware
@@ -418,7 +418,7 @@ func (r *Runner) Run(ctx context.Context) error {
 // Start returns ErrRunning after an earlier call of Start or Run, and an error that wraps
 // ErrShutdown if Shutdown was called before, or is called meanwhile. Its other errors name the cause that
 // kept the runner from starting: the storage refused or did not answer, or more than storage.MaxKinds kinds
-// are registered (an *[InvalidError]). A program that wants to wait for its storage then makes a new runner.
+// are registered (an *[InvalidError]). To wait for its storage, a program then makes a new runner.
 func (r *Runner) Start(ctx context.Context) error {
 	if err := r.begin(); err != nil {
 		return err

@@ -24,7 +24,7 @@ type ScheduleInfo struct {
 	// declares it anew, or until it is removed.
 	Damaged bool
 	// Orphaned means that no live runner declares the schedule or, if it is kept, that none serves
-	// its queue and knows its kind. It stands still until such a runner comes, or until it is removed.
+	// its queue and handles its kind. It stands still until such a runner comes, or until it is removed.
 	// A schedule that is paused is not orphaned.
 	Orphaned bool
 }
@@ -58,7 +58,7 @@ func (q *Queue) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
 
 // SetSchedule keeps a schedule in the storage, such as one for each customer: it enqueues a job into the
 // queue at each tick of s, until [Queue.RemoveSchedule]. No program declares it. It ticks while a
-// live runner serves the queue and knows the kind of the job; otherwise it is orphaned. The options
+// live runner serves the queue and handles the kind of the job; otherwise it is orphaned. The options
 // are those of [Runner.Periodic], except Named and To.
 //
 // A kept schedule of the same name is replaced: the new one keeps the last tick and the pause. If the

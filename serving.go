@@ -69,7 +69,7 @@ func (r *Runner) unserved() []string {
 
 // SetQueues changes the queues that are served, also while the runner runs. With nil weights they
 // are served in strict order. Once SetQueues has returned, no job of a queue that is no longer
-// served begins: tasks claimed there are given back. Jobs that have begun go on. [Client.Runners]
+// served begins: tasks claimed there are released. Jobs that have begun go on. [Client.Runners]
 // shows the change with the next heartbeat, which the runner sends at once. The log warns of the
 // jobs and schedules whose queue is no longer served.
 func (r *Runner) SetQueues(queues []string, weights map[string]int) error {

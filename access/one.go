@@ -45,7 +45,7 @@ func OneUser(user User, token string) (*Users, error) {
 	return u, nil
 }
 
-// LoginByToken returns the user of the token given to [OneUser]. The error is [ErrDenied] for another token,
+// LoginByToken returns the user of the token of [OneUser]. The error is [ErrDenied] for another token,
 // and for Users that were not made by OneUser.
 func (u *Users) LoginByToken(token string) (User, error) {
 	given := sha256.Sum256([]byte(token))

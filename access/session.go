@@ -105,7 +105,7 @@ func (u *Users) Cookies(user User, path string, secure bool) ([]*http.Cookie, er
 
 // EndSession ends the session that a request carries, if it carries one: this process does not accept its
 // cookie any more. Another process that shares the file accepts the cookie until the session is over, and so
-// does this process after a restart, unless they know the logout: a dashboard keeps the logouts in its
+// does this process after a restart, unless they have the logout: a dashboard keeps the logouts in its
 // storage. A new password or role of a user ends the user's sessions everywhere.
 func (u *Users) EndSession(r *http.Request) {
 	e, until, ok := u.session(r)

@@ -7,14 +7,14 @@
 //
 // All pages are rendered by the server and work without JavaScript; with it they are live. A process reads
 // queues, runners, schedules and causes of death from the storage at most once a second for all its viewers
-// together, and once more after each action. While nobody looks, it does not read them. It reads lists of
+// together, and once more after each action. While it has no viewer, it does not read them. It reads lists of
 // tasks, single tasks and the audit for each viewer. Only Run writes the history: once a minute it reads the
 // queues and writes a sample.
 //
-// # Who may look
+// # Who is admitted
 //
 // Config.Who asks the login of the application. Config.Users is a login of the dashboard's own. With neither,
-// Config.Token admits whoever knows it, and nobody else: an address identifies no person, because
+// Config.Token admits all who have it, and nobody else: an address identifies no person, because
 // requests from this machine may have passed through a proxy, and may come from another user of the machine.
 //
 // # What pages have in common

@@ -43,13 +43,13 @@ type Config struct {
 	// the storage, so that it holds in all dashboards of the storage within five seconds, except if ReadOnly is
 	// set.
 	Users *access.Users
-	// Token admits whoever knows it, as an admin named "local". It is used and required only if Who and Users
+	// Token admits all who have it, as an admin named "local". It is used and required only if Who and Users
 	// are nil. It is as for [access.OneUser]: the text that crypto/rand.Text returns, or a longer one. Print the
 	// path Base + "/login?token=" + Token to the person who started the process. Processes with the same
 	// Token share their sessions.
 	Token string
 	// TrustedProxies are the addresses of proxies in front of the dashboard, whose X-Forwarded-For names the
-	// client. Failed logins count by the client's address. Default none: the client is whoever is connected.
+	// client. Failed logins count by the client's address. Default none: the client is the connection's peer.
 	TrustedProxies []netip.Prefix
 	// TrustedOrigins are further origins, such as "https://jobs.example.org", whose pages may send forms. The
 	// origin of the dashboard itself is known by the host of each request. Name it here if a proxy in front
@@ -59,7 +59,7 @@ type Config struct {
 	Redact *access.Redaction
 	// TooOld is how long a task may wait before the overview reports it. Default five minutes.
 	TooOld time.Duration
-	// Accepted lists findings that somebody knows of, so that the overview does not report them, such as
+	// Accepted lists findings that the overview does not report, because somebody has accepted them, such as
 	// "paused:reports": the names that midge doctor --accept takes. Default none.
 	Accepted []string
 	// Log receives faults that no viewer caused, such as panics and failures of the storage. nil means
@@ -121,9 +121,9 @@ type Dashboard struct {
 	server *server
 }
 
-// Run writes the history until ctx ends. If no process calls it, the charts know only the times in which
-// somebody looked. When ctx ends, Run ends the live streams, because a server that shuts down would wait for
-// them. It stops the actions on many tasks that are in progress, and waits for them. A handler for which Run
+// Run writes the history until ctx ends. If no process calls it, the charts cover only the times in which
+// there were viewers. When ctx ends, Run ends the live streams, for which a server that shuts down would
+// wait. It stops the actions on many tasks that are in progress, and waits for them. A handler for which Run
 // is not called serves all pages; its streams end with their requests, and its actions run to their end. A
 // read-only dashboard writes no history.
 func (d *Dashboard) Run(ctx context.Context) {
@@ -145,7 +145,7 @@ func (d *Dashboard) Run(ctx context.Context) {
 
 // Handler returns the dashboard of a storage. It fails with a *storage.InvalidError if store is nil, if cfg
 // is out of range, or if it has none of Who, Users and Token. The handler does not read the storage while
-// nobody looks.
+// it has no viewer.
 func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 	if store == nil {
 		return nil, storage.Invalid("storage", "nil", "an opened storage")

@@ -25,7 +25,7 @@ type Enqueued[J any] struct {
 
 // RequireEnqueued returns the one task with a job of type J that matches. It fails the test at once
 // if there is none, or more than one. With [Times] it requires that number of tasks and returns
-// the first of them. The failure lists what was enqueued instead.
+// the first of them. The failure lists the enqueued tasks.
 //
 // It reads the tasks of all queues that have not ended: tasks that wait, are scheduled, wait for
 // a retry or run. A client made by [midge.Client.With] also sees the tasks that the open
@@ -79,7 +79,7 @@ func All[J any](t testing.TB, client *midge.Client, matches ...Match) []Enqueued
 	return found[J](searchOf[J](t, client, matches))
 }
 
-// Match selects tasks. If several are given, a task must match them all.
+// Match selects tasks. If there are several, a task must match them all.
 type Match struct {
 	text   string
 	typ    reflect.Type // of the jobs that it can match; nil for any

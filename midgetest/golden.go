@@ -27,7 +27,7 @@ const updateVariable = "MIDGETEST_UPDATE"
 // Golden compares the jobs that register registers with a file in the application's repository,
 // such as testdata/jobs.json. It fails the test at once if a deploy of these jobs could not read
 // the tasks that wait: if a kind is gone and is no alias of another, or if a field of its
-// parameters was renamed, removed or given a type that cannot hold its values. The failure names
+// parameters was renamed or removed, or has another type that cannot hold its values. The failure names
 // each problem. It also warns of a field that this program reads by the tag `midge:"was=old"`: the
 // program before it runs new tasks with the field empty, unless the field keeps its stored name.
 //

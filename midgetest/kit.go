@@ -56,7 +56,7 @@ type Kit struct {
 	pending pending
 }
 
-// Worked is how an attempt ended, and what the job stored. Its Task also has the progress and the
+// Worked is the end of an attempt, and the values that the job stored. Its Task also has the progress and the
 // checkpoint.
 type Worked struct {
 	midge.Ended

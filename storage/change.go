@@ -102,7 +102,7 @@ func FirstQueue(ref Ref, headers map[string]string) string {
 
 // CompleteHeaders adds to the change of t, as it was read, its effect on the headers that midge itself
 // keeps: a move stores the first queue of the task, and a new moment replaces the stored moment. A delay
-// counts from now, which the storage alone knows, so that the moment is not known then. Call it once the
+// counts from now by the storage's clock alone, so that the moment is not known then. Call it once the
 // change is complete. A Requeue must not call it: the task was due when it was due first.
 func (ch *Change) CompleteHeaders(t *Task) {
 	_, due := t.Headers[DueHeader]

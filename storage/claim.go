@@ -69,7 +69,7 @@ type Claimed struct {
 	// need no fence.
 	Ticks []Task
 	// Ended are the tasks that the maintenance of this call ended, for the caller's log: tasks
-	// in a crash loop and tasks of a kind that no runner knows are dead, tasks whose cancel was
+	// in a crash loop and tasks of a kind that no runner handles are dead, tasks whose cancel was
 	// asked are cancelled. A repeat of the call may leave Ended out.
 	Ended []Ended
 	// Now is the storage's time, and NextDue the earliest moment at which a
@@ -82,7 +82,7 @@ type Claimed struct {
 	// is 0.
 	More bool
 	// Cancels means that a cancel of a pending task waits in one of the queues: a runner with
-	// running tasks extends their leases now, to learn whether the cancel is for one of them.
+	// running tasks extends their leases now, because the cancel may be for one of them.
 	Cancels bool
 	// Bounded names the queues of the claim whose limit admits no task of this claim now, whether tasks wait
 	// there or not: because of the Concurrency, the Rate, which NextDue covers, or because the claim asks for no
@@ -128,7 +128,7 @@ func (c *Claimed) Free() {
 }
 
 // Ended is a task that a storage ended by itself, because its lease expired or no runner
-// knows its kind.
+// handles its kind.
 type Ended struct {
 	Ref    Ref
 	Kind   string

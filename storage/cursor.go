@@ -32,7 +32,7 @@ const CursorPrefix = "cursor."
 const TickHide = 2 * time.Second
 
 // Declaration describes when a cursor ticks, and the declaration from which it came. A
-// reader ignores members of the JSON that it does not know.
+// reader ignores members of the JSON that Declaration does not have.
 type Declaration struct {
 	// Spec is the schedule as text, such as "every 1h", "cron 0 3 * * *" or "every 1h jitter 30m".
 	Spec string `json:"spec"`
@@ -51,7 +51,7 @@ type Declaration struct {
 	// Replaced are the hashes of earlier declarations of the cursor, oldest first.
 	Replaced []string `json:"replaced,omitempty"`
 	// Kept means that the schedule is kept in the storage and belongs to no program: a runner that serves
-	// its queue and knows its kind ticks it. Any other schedule ticks while a live runner declares it.
+	// its queue and handles its kind ticks it. Any other schedule ticks while a live runner declares it.
 	Kept bool `json:"kept,omitempty"`
 	// Paused means that the schedule does not tick until it is resumed. Its Cursor.Next is zero.
 	Paused bool `json:"paused,omitempty"`
@@ -76,7 +76,7 @@ func (c *Cursor) Decode() (Declaration, error) {
 	return d, nil
 }
 
-// Tickers knows which schedules the live runners tick. [TickersOf] makes it. It is not safe for
+// Tickers determines which schedules the live runners tick. [TickersOf] makes it. It is not safe for
 // concurrent use.
 type Tickers struct {
 	runners  []RunnerInfo
@@ -100,7 +100,7 @@ func TickersOf(runners []RunnerInfo) *Tickers {
 }
 
 // Tick reports whether a runner ticks the schedule of a cursor that is declared as d: a runner that
-// serves the queue of a kept schedule and knows its kind, or a runner that declares any other schedule
+// serves the queue of a kept schedule and handles its kind, or a runner that declares any other schedule
 // exactly so.
 func (t *Tickers) Tick(cursor *Task, d *Declaration) bool {
 	if !d.Kept {

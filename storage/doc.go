@@ -14,7 +14,7 @@
 //
 // # Atomic steps
 //
-// A [Tx] given to [Storage.Apply], a Claim and an Extend change tasks; nothing else
+// A [Tx] passed to [Storage.Apply], a Claim and an Extend change tasks; nothing else
 // does. A Tx happens whole or not at all. A refused Tx leaves no trace: a queue that only
 // this Tx named does not exist. A crash at any point leaves each task in exactly one state.
 // The functions of state.go and change.go define which state leads to which.
@@ -25,7 +25,7 @@
 // absolute time (Insert.At, Change.At, Cursor.Next) with its own clock. All times are
 // kept in whole microseconds.
 //
-// A storage knows two times. The mark of a queue only grows: each step that writes to
+// A storage has two times. The mark of a queue only grows: each step that writes to
 // the queue, and each Claim that names it, sets the mark to the clock, or adds a
 // microsecond to the mark if the clock is not past it. Versions, places in the order
 // of waiting and fences are made from the mark. Moments (due, lease, keep, window, tick,
@@ -38,7 +38,7 @@
 // those that were assigned before. The versions of one task grow even so.
 //
 // A clock may be wrong for a while. If a step finds the clock more than [JumpAfter]
-// past the clock of the step before it, which a storage may know only to the minute, a
+// past the clock of the step before it, which a storage may keep only to the minute, a
 // wait begins: the storage promotes, recovers, ticks, expires and sweeps nothing until
 // the clock is [JumpWait] past the beginning of the wait. So a clock that is ahead for a
 // moment does none of that. If the clock jumps ahead again during a wait, another wait
@@ -146,7 +146,7 @@
 // started from the first Extend that marks them as started.
 //
 // Tasks, Fences, Ticks and Now of a Claimed are exact, as they stood at the step. NextDue,
-// More, Cancels and Bounded are as the step knew them: another step may have made them wrong
+// More, Cancels and Bounded are as the step found them: another step may have made them wrong
 // by the time they are read. A repeated call may set More although nothing is left, and then
 // Bounded and NextDue need not cover the rates of the queues. If More is set, Held and NextDue
 // need not cover partitions that the Claim has not examined; nor need NextDue cover the moment at
@@ -164,7 +164,7 @@
 // and was not recovered yet can still be settled and extended.
 //
 // A Claim recovers no lease that ended at its ClaimRequest.RecoverBefore or later, and sets
-// no More for it. A storage does not know whether its runners could reach it: so each
+// no More for it. A storage cannot determine whether its runners could reach it: so each
 // runner bounds its claims. It recovers only leases that had ended when an earlier claim
 // of its own was answered, and for some seconds after a time without answers only leases
 // that had ended before that time. So an outage, however long, charges no crash to a task
@@ -299,7 +299,7 @@
 // line does not wait for it. A release, a recovery, a promotion, a requeue, a Change with
 // a priority or with Now, and a move take it out of its line, to where every Claim may
 // take it and another runner may decline it again. A cancel and a delete work as for any
-// waiting task. A decline wakes every Wait for new work, since one of the callers may know the kind.
+// waiting task. A decline wakes every Wait for new work, since one of the callers may handle the kind.
 //
 // A declined task is dead ([ReasonKind]) once it has waited in its line for
 // Limits.DeclinedFor, and no Claim has named its kind in the queue for as long, whether the

@@ -52,7 +52,7 @@ type InvalidError struct {
 	Want string // what is wanted
 }
 
-// Error names the input, its value, and what is wanted.
+// Error names the input, its value, and the valid values.
 func (e *InvalidError) Error() string {
 	return fmt.Sprintf("invalid %s %s: want %s", e.What, e.Got, e.Want)
 }

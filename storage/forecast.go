@@ -15,10 +15,10 @@ type Sample struct {
 
 // Outlook is the forecast for a backlog that goes on to change as it did between two samples.
 type Outlook struct {
-	// Backlog is how many tasks wait for a runner now, without the tasks of kinds that no runner knows. Tasks of
+	// Backlog is how many tasks wait for a runner now, without tasks of kinds that no runner handles. Tasks of
 	// partitions that are paused, rest or are at their limit count.
 	Backlog int64
-	// Declined is how many tasks of kinds that no runner of the queue knows wait in addition.
+	// Declined is how many tasks of kinds that no runner of the queue handles wait in addition.
 	Declined int64
 	// Flows means that tasks wait for a runner, and that none of them has waited for ten seconds or longer:
 	// the backlog is work on its way, and its growth means nothing.

@@ -57,7 +57,7 @@ func NewSession(store Storage, patience time.Duration) *Session {
 func (s *Session) Storage() Storage { return s.store }
 
 // UnknownError is an [ErrUnknown] that remembers its call, so that
-// [Session.Repeat] can learn the outcome while the lane lives.
+// [Session.Repeat] can return the outcome while the lane lives.
 type UnknownError struct {
 	Call Call
 	Txs  []Tx // none for an Extend, which Repeat does not repeat

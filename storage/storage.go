@@ -182,7 +182,7 @@ type Description struct {
 	// Limits are the limits that the storage was opened with, defaults filled.
 	Limits Limits
 	// Full is one sentence about why the storage is full and refuses writes, "" if it is not full. A
-	// storage knows it by a property of its server, by the last write that it refused, or by a small
+	// storage detects it by a property of its server, by the last write that it refused, or by a small
 	// write of its own, at most once a minute, that leaves nothing behind.
 	Full string
 	// FullSince is since when the storage is full, zero if Full is "". It is not before this handle first

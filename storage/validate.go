@@ -45,7 +45,7 @@ const (
 const NoLimit = -1
 
 // NoTimeout is the Insert.Timeout and Task.Timeout of a task whose attempts may take any time, whatever
-// the timeout of their runner. It is the longest duration, so that a program which does not know of it
+// the timeout of their runner. It is the longest duration, so that a program of a version without it
 // allows such a task a hundred years.
 const NoTimeout = MaxDelay
 

@@ -43,10 +43,10 @@ const (
 	CauseDue Cause = "due later"
 	// CauseNoRunner: no live runner serves the queue.
 	CauseNoRunner Cause = "no runner"
-	// CauseUnknownKind: live runners serve the queue, and none knows the kind of the task. Until, if it is
+	// CauseUnknownKind: live runners serve the queue, and none handles the kind of the task. Until, if it is
 	// set, is when the task dies.
 	CauseUnknownKind Cause = "unknown kind"
-	// CauseGated: the gates of the runners that know the kind keep the queue closed.
+	// CauseGated: the gates of the runners that handle the kind keep the queue closed.
 	CauseGated Cause = "gate closed"
 	// CauseLimit: as many tasks of the queue are pending as the Concurrency of its limit admits.
 	CauseLimit Cause = "limit reached"
@@ -59,7 +59,7 @@ const (
 	// CausePartitionRate: the Rate of the limit of partitions admits a start of Cost at Until. That is the cost
 	// of the task, or of a task that stands before it in its line and holds it back.
 	CausePartitionRate Cause = "partition rate spent"
-	// CauseBusy: all slots that the runners which know the kind have for the queue are taken. Position is
+	// CauseBusy: all slots that the runners of the kind have for the queue are taken. Position is
 	// the place of the task in its line.
 	CauseBusy Cause = "every slot busy"
 	// CauseSuspect: the next crash makes the task dead, so that a runner starts it only while it runs no
@@ -110,7 +110,7 @@ type Verdict struct {
 	Host       string
 	PID        int
 	RunnerGone bool
-	// Runners is how many live runners serve the queue, and Able how many of these know the kind.
+	// Runners is how many live runners serve the queue, and Able how many of these handle the kind.
 	Runners, Able int
 	// Slots is how many slots the able runners have for the queue, and Free how many of these are free. If
 	// none is free, Busy names the queues of which the runners run tasks, the queue with the most tasks

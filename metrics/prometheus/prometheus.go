@@ -21,7 +21,7 @@
 //
 //	midge_storage_up                 gauge      1 if the storage answered, else 0 and nothing below
 //	midge_tasks                      gauge      queue, state
-//	midge_tasks_declined             gauge      queue: tasks of kinds that a runner did not know
+//	midge_tasks_declined             gauge      queue: tasks of kinds that a runner did not handle
 //	midge_tasks_partitioned          gauge      queue: waiting tasks in the lines of partitions
 //	midge_records_damaged            gauge      queue
 //	midge_oldest_waiting_seconds     gauge      queue: see storage.Stats.Oldest
@@ -33,7 +33,7 @@
 //	midge_queue_limited              gauge      queue: 1 if its limit admits no other start now, likewise
 //	midge_queue_events_total         counter    queue, event: storage.Totals; "other" has none
 //	midge_schedules                  gauge      queue
-//	midge_schedules_orphaned         gauge      queue: those that no live runner ticks, and damaged ones
+//	midge_schedules_orphaned         gauge      queue: schedules that no live runner ticks, or damaged
 //	midge_runners                    gauge      the live ones
 //	midge_slots, midge_slots_in_use  gauge      of all live runners: their concurrency, and what they run
 //	midge_findings                   gauge      level, code: the findings of midge doctor, such as "full"
@@ -41,7 +41,7 @@
 // # Labels
 //
 // The number of values of a label does not grow with the data. All tasks of kinds that no runner
-// knew have the kind "unknown". Of the attempts, the first [MaxQueues] queues and [MaxKinds] kinds that a
+// handled have the kind "unknown". Of the attempts, the first [MaxQueues] queues and [MaxKinds] kinds that a
 // process meets have their own values, and all others share "other". In the state of the storage, the first
 // [MaxQueues] queues by name have their own values, so that all processes agree. All others share "other":
 // their sizes are added up, and the oldest task is the oldest of them all. They have no
@@ -51,7 +51,7 @@
 //
 // alerts.yml, in the folder of this package, has rules for alerts, and grafana.json a board for
 // Grafana. The tests try each rule with promtool, and each expression of the board on a real
-// Prometheus. Nobody has looked at the board in Grafana yet.
+// Prometheus. Nobody has opened the board in Grafana yet.
 package prometheus
 
 import (
@@ -83,7 +83,7 @@ type Config struct {
 	Timeout time.Duration
 	// TooOld is how long a task may wait before it is a finding. Default five minutes.
 	TooOld time.Duration
-	// Accepted lists findings that somebody knows of, so that midge_findings does not count them, such as
+	// Accepted lists findings that midge_findings does not count, because somebody has accepted them, such as
 	// "paused:reports": the names that midge doctor --accept takes. Default none.
 	Accepted []string
 	// Buckets are the upper bounds of the histograms, in seconds, ascending. Default: 5 ms to an

@@ -30,7 +30,7 @@ type Config struct {
 	// so that jobs which hold every connection of the pool starve neither claims nor heartbeats.
 	// Close does not close the pool.
 	Pool *pgxpool.Pool
-	// Schema holds the tables; default "midge". Storages in different schemas know nothing of each
+	// Schema holds the tables; default "midge". Storages in different schemas share nothing with each
 	// other. 1 to 40 lower-case letters, digits and '_', not beginning with a digit or "pg_".
 	Schema string
 	// Connections bounds the connections for claims, inserts, reads and large calls; default 4. Up to

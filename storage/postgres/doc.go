@@ -36,7 +36,7 @@
 //
 // A process uses up to Config.Connections connections for claims, inserts, reads and calls that carry
 // more than 64 KiB, two more for leases and settles, one for the listener, and one for vacuums. The
-// storage dials connections of its own even if Config.Pool is given, so that jobs which hold every
+// storage dials connections of its own even if Config.Pool is set, so that jobs which hold every
 // connection of that pool starve nothing. The first steps on a connection take twenty times as long
 // as later ones.
 //
@@ -67,7 +67,7 @@
 // first; SELECT version FROM midge.functions lists the versions that a schema serves. Functions that
 // nobody calls cost nothing.
 //
-// The following sections describe how the storage works, for readers who look into its tables or work
+// The following sections describe how the storage works, for readers who read its tables or work
 // on midge.
 //
 // # Tables
@@ -133,8 +133,8 @@
 //
 // A claim promotes the due tasks of its queues, and then takes waiting tasks. If a queue has tasks that only
 // some claims may take, a limit or ready partitions, the engine chooses (choose.go): it reads candidates
-// without locks and without payloads, and locks exactly those that it chooses. Of partitions it reads the
-// first of the ring, as many as it may serve, and passes over those that are at their Concurrency. Of the
+// without locks and without payloads, and locks exactly the tasks that it chooses. Of partitions it reads the
+// first of the ring, as many as it may serve, and passes over partitions at their Concurrency. Of the
 // line of a kind it reads the first tasks whose partition neither is paused nor rests; if it cannot fill the
 // claim because partitions of these are at their Concurrency or Rate, it reads on without the tasks of these
 // partitions, five times at most. It writes their places, how much is left of their turns, and their starts
@@ -176,9 +176,9 @@
 //
 // # Plans
 //
-// A planner that knows nothing of a table filled a second ago would ruin claims. So each function
+// A planner without statistics of a table filled a second ago would ruin claims. So each function
 // that clients call turns off sequential scans and keeps one generic plan. The two indexes of tasks
-// have no column in common, so that neither can do the other's work. A set of tasks is looked up one
+// have no column in common, so that neither can do the other's work. A set of tasks is read one
 // by one, in a subquery that the planner cannot flatten, and is written by the places found.
 // Completed tasks are deleted along the key, by comparisons that no other plan can use. A claim
 // starts where the last one ended (hint.go), because claimed tasks leave dead entries in the index
@@ -224,6 +224,6 @@
 // counts the dead rows that it leaves, and vacuums when they are a third of the live rows
 // (vacuum.go); only the owner of the tables can do that. A transaction that stays open, whoever
 // opened it, keeps every vacuum from removing rows that died after its beginning. Meanwhile claims
-// know the places that they need not read (hint.go), a session changes its lanes, and Describe
-// warns. A role with pg_read_all_stats sees the transactions of other roles too.
+// skip the places that they need not read (hint.go), a session changes its lanes, and Describe
+// warns. A role with pg_read_all_stats can read the transactions of other roles too.
 package postgres

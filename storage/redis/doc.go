@@ -55,7 +55,7 @@
 // +@write contain commands that can harm other users: CLIENT KILL, FLUSHALL, MIGRATE. Redis 6.2 lets
 // a new user listen to all channels; so resetchannels stands before the & rule.
 //
-// The rest of this comment describes how the storage works, for readers who look into Redis or work
+// The rest of this comment describes how the storage works, for readers who read the data in Redis or work
 // on midge.
 //
 // # Keys
@@ -126,7 +126,7 @@
 //	midge:{*}:alive          sorted set: runner, by the time until which it counts as alive
 //	midge:{*}:lanes, opened  the lanes of all queues, if Redis is no Cluster
 //	midge:{*}:layout         hash: the layout of the data, and the least layout that a process has to
-//	                         know to read them (layout.go)
+//	                         support to read them (layout.go)
 //	midge:{*}:probe, wake    empty key and channel: the writes of a permission check (probe.lua)
 //
 // The hash meta has these fields:
@@ -248,14 +248,14 @@
 // window expires, a cursor ticks. It is 0 if no bound is known, and while the queue is paused or
 // waits after a jump. A general claim that finds soon in the past maintains the queue, in a step of its
 // own before it takes tasks, and computes soon anew. The number odd grows with each suspect that joins
-// the queue. Once it has grown, a claim that wants suspects finds the place of the first of them, and goes
+// the queue. Once it has grown, a claim that asks for suspects finds the place of the first of them, and goes
 // the short way if enough other tasks come before it. The number due goes with soon: it is the moment of the
 // next task or cursor only, which a claim returns to its caller. Scheduled, retried, kept and dead tasks
 // cost the short way nothing. A claim that finds no declined task of its kinds remembers the number lines,
 // and for a second does not search again before that number changes (lines.go). The short claim leaves each
 // queue with a limit, a partition or a rest to the general way, because no claim remembers a number lines
 // below 0. The general claim after the last of them puts the number right (limit.lua). The Concurrency
-// counts the leases. So only claims, Configure and Stats know of limits of a queue. That of a partition
+// counts the leases. So only claims, Configure and Stats read the limit of a queue. The limit of a partition
 // counts the leases that name the partition. Each end of such a lease goes the general way, and is counted
 // in one place (unlease in entry.lua). The first moment from which a partition may be ready goes into the
 // number due too.
@@ -268,8 +268,8 @@
 // marked, nothing is published. The process wakes one of its callers (package wakeup). If nobody waits
 // there, or no claim follows, the process has the next mark taken (pass.lua).
 //
-// A process that has ended hears nothing, so that the step takes the next mark, up to eight times. On a
-// Cluster the step cannot know that, and such a wake-up is lost: the slow scan of the runners finds the
+// A process that has ended receives nothing, so that the step takes the next mark, up to eight times. On a
+// Cluster the step cannot detect that, and such a wake-up is lost: the slow scan of the runners finds the
 // task within a second. A mark older than three seconds counts for nothing, because idle runners claim
 // each second. An earlier due moment, a decline, a suspect, a task that is claimed only to start at once,
 // and the first step of a new queue are news for all processes.
@@ -321,7 +321,7 @@
 //
 // A queue is in the slot of its name. A Tx whose queues are in different slots is refused with
 // storage.ErrSpan; see Storage.Spans. A Claim asks all slots at the same time for a share each, and
-// then the slots that have more for the tasks that are still wanted: the order across slots is best
+// then the slots that have more for the tasks that are still missing: the order across slots is best
 // effort. Each queue remembers lanes of its own. If a master crashes or hangs and its replica takes
 // over, calls find the new master within ten seconds after it begins to serve.
 //
@@ -335,11 +335,12 @@
 // of all its queues, but at least over a hundred of each. It takes at most 200 tasks of queues with
 // partitions, about 15 µs each, and reports that there is more.
 //
-// Bounds keep a claim of declined tasks below that time, with one exception. One script call of a claim reads
-// at most 500 declined tasks of each queue, and the lines of 128 kinds, shared among its queues, but at least
-// four lines of each queue. If partitions do not admit these tasks, it reads 500 more, and 500 suspects if
-// one is wanted, but at least four of each line. So a call for 24 queues, each with a thousand declined tasks
-// of partitions that are paused or at their limit, takes up to 28 ms. If more lines hold tasks of its kinds,
-// it reports that there is more, and the next call reads other lines. A claim that names many kinds asks for
-// its queues in several calls, one after the other: with 100 kinds 20 queues share a call.
+// Bounds keep a claim of declined tasks below that time, with one exception. One script call of a claim
+// reads at most 500 declined tasks of each queue, and the lines of 128 kinds, shared among its queues, but
+// at least four lines of each queue. If partitions do not admit these tasks, it reads 500 more, and 500
+// suspects if the claim asks for one, but at least four of each line. So a call for 24 queues, each with a
+// thousand declined tasks of partitions that are paused or at their limit, takes up to 28 ms. If more lines
+// hold tasks of its kinds, it reports that there is more, and the next call reads other lines. A claim that
+// names many kinds asks for its queues in several calls, one after the other: with 100 kinds 20 queues share
+// a call.
 package redis

@@ -19,7 +19,7 @@ type Config struct {
 	// Path is the path of a file of the storage's own. Open makes the file if there is none, for its
 	// user alone, and migrates its tables.
 	Path string
-	// Driver is the name under which database/sql knows a driver for SQLite, which the application
+	// Driver is the name of a driver for SQLite in database/sql, which the application
 	// has imported: "sqlite" for modernc.org/sqlite. It is used only with Path.
 	Driver string
 	// DB is the application's own database, in a file; see Migrate. The storage holds one of its

@@ -27,7 +27,7 @@
 // other's tasks. Open refuses a file with hard links. To share the file with a container, mount its
 // folder, not the file.
 //
-// The file holds the parameters of all tasks: whoever may read the file may read them. Open and
+// The file holds the parameters of all tasks: everybody who may read the file may read them. Open and
 // modernc.OpenDB make a file that only its user may read and write, whatever the umask; a file that is
 // there keeps its permissions. The umask counts for copies by VACUUM INTO and by sqlite3. For processes of
 // several users, who share a group, make the file before:

@@ -26,7 +26,7 @@
 // # Metrics
 //
 // A traced runner records messaging.process.duration, a histogram in seconds, by queue, kind and
-// outcome. Tasks of kinds that no runner knew share the kind "unknown".
+// outcome. Tasks of kinds that no runner handled share the kind "unknown".
 package otel
 
 import (

@@ -45,12 +45,12 @@
 //
 // # Where requests go
 //
-// The address of each connection is checked after the name was looked up. Private, local and reserved
-// addresses, and those at which clouds hand out credentials, are refused unless Config.Allow names them. A
-// refused attempt fails and is retried, because a name may get another address. Redirects are not followed,
-// the proxies of the environment are not used, and no cookies are kept. Each request has a connection of its
-// own: its address is checked, no request is sent twice over a connection that the receiver has closed
-// meanwhile, and no connection is left over. That costs a handshake for each request.
+// The address of each connection is checked after the name was resolved. Private, local and reserved
+// addresses, and addresses at which clouds hand out credentials, are refused if Config.Allow does not name
+// them. A refused attempt fails and is retried, because a name may get another address. Redirects are not
+// followed, the proxies of the environment are not used, and no cookies are kept. Each request has a
+// connection of its own: its address is checked, no request is sent twice over a connection that the
+// receiver has closed meanwhile, and no connection is left over. That costs a handshake for each request.
 //
 // # The end of an attempt
 //
@@ -119,8 +119,8 @@ const (
 	maxSecrets     = 2
 )
 
-// Check returns an *[midge.InvalidError] if the configuration is not valid. [Handle] checks it too; Check is
-// for programs that want to know before they open a storage.
+// Check returns an *[midge.InvalidError] if the configuration is not valid. [Handle] checks the same;
+// Check is for programs that check before they open a storage.
 func (c Config) Check() error {
 	_, err := newEndpoint(c)
 	return err

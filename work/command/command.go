@@ -34,7 +34,7 @@ const (
 
 // Config decides how the child of a task is run. Path and Reaper are required.
 type Config struct {
-	// Path is the program: a name that is looked up in PATH, or a path. [Handle] looks it up once, in the
+	// Path is the program: a name that is searched for in PATH, or a path. [Handle] resolves it once, in the
 	// current folder.
 	Path string
 	// Args are the arguments of the program, without its name.
@@ -95,7 +95,7 @@ func Handle(r *midge.Runner, kind string, cfg Config) error {
 }
 
 // Check returns an *[midge.InvalidError] if the configuration is not valid, or if the program is not there or
-// may not be executed. [Handle] checks it too; Check is for programs that want to know before they open a
+// may not be executed. [Handle] checks the same; Check is for programs that check before they open a
 // storage.
 func (c *Config) Check() error {
 	checked := *c
