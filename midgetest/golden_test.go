@@ -144,6 +144,47 @@ func TestGoldenTellsWhatADeployCannotRead(t *testing.T) {
 	}
 }
 
+// priced has a map with keys that are no texts, which MessagePack stores as they are.
+type (
+	priced struct {
+		By   map[int8]map[bool]line
+		Left int64
+	}
+	pricedRenamed struct {
+		By   map[int8]map[bool]struct{ Article string }
+		Left int64
+	}
+	pricedUnsigned struct {
+		By   map[int8]map[bool]line
+		Left uint64
+	}
+)
+
+func (priced) Kind() string                   { return "priced" }
+func (pricedRenamed) Kind() string            { return "priced" }
+func (pricedUnsigned) Kind() string           { return "priced" }
+func (priced) Options() midge.Options         { return midge.Options{Encoding: encoding} }
+func (pricedRenamed) Options() midge.Options  { return midge.Options{Encoding: encoding} }
+func (pricedUnsigned) Options() midge.Options { return midge.Options{Encoding: encoding} }
+
+// A renamed field within a map whose keys are no texts is lost too, and an unsigned type cannot hold negative numbers.
+func TestGoldenLooksIntoMapsAndAtSigns(t *testing.T) {
+	encoding = midge.MessagePack
+	path := filepath.Join(t.TempDir(), "jobs.json")
+	t.Setenv("MIDGETEST_UPDATE", "1")
+	midgetest.Golden(t, path, registers[priced])
+	t.Setenv("MIDGETEST_UPDATE", "")
+	midgetest.Golden(t, path, registers[priced])
+	got := failure(t, func(t testing.TB) { midgetest.Golden(t, path, registers[pricedRenamed]) })
+	if want := "\n  priced: By.127.true.SKU (text) is read by nothing: "; !strings.Contains(got, want) {
+		t.Errorf("the failure is %s\nwant %q in it", got, want)
+	}
+	got = failure(t, func(t testing.TB) { midgetest.Golden(t, path, registers[pricedUnsigned]) })
+	if want := `got integer out of range for field "Left", want uint64`; !strings.Contains(got, want) {
+		t.Errorf("the failure is %s\nwant %q in it", got, want)
+	}
+}
+
 // A rename that this program can read may still empty the field in the program before it.
 func TestGoldenWarnsOfARenameThatTheProgramBeforeCannotRead(t *testing.T) {
 	for _, encoding = range []midge.Encoding{midge.MessagePack, midge.JSON} {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -49,19 +50,32 @@ func pathsOf(encoding string, data []byte) ([]path, error) {
 }
 
 func pathsIn(steps []string, v any) (all []path) {
-	switch v := v.(type) {
-	case map[string]any:
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			inside := append(slices.Clone(steps), name)
-			all = append(all, path{inside, v[name]})
-			all = append(all, pathsIn(inside, v[name])...)
-		}
-	case []any:
-		if len(v) > 0 {
-			all = pathsIn(append(slices.Clone(steps), "[]"), v[0])
-		}
+	if list, ok := v.([]any); ok && len(list) > 0 {
+		return pathsIn(append(slices.Clone(steps), "[]"), list[0])
+	}
+	fields := fieldsOf(v)
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		inside := append(slices.Clone(steps), name)
+		all = append(all, path{inside, fields[name]})
+		all = append(all, pathsIn(inside, fields[name])...)
 	}
 	return all
+}
+
+// fieldsOf returns the entries of a map by the texts of their keys, and nil for any other value. MessagePack
+// has maps whose keys are no texts.
+func fieldsOf(v any) map[string]any {
+	switch v := v.(type) {
+	case map[string]any:
+		return v
+	case map[any]any:
+		fields := make(map[string]any, len(v))
+		for key, value := range v {
+			fields[fmt.Sprint(key)] = value
+		}
+		return fields
+	}
+	return nil
 }
 
 // differing describes the first difference between two encodings of a job.
@@ -103,25 +117,28 @@ func removed(encoding string, data []byte, steps []string) ([]byte, error) {
 	}
 	at := v
 	for _, step := range steps[:len(steps)-1] {
-		switch inside := at.(type) {
-		case map[string]any:
-			at = inside[step]
-		case []any:
-			at = inside[0]
+		if list, ok := at.([]any); ok {
+			at = list[0]
+		} else {
+			at = fieldsOf(at)[step]
 		}
 	}
-	inside, ok := at.(map[string]any)
-	if !ok {
+	last := steps[len(steps)-1]
+	switch inside := at.(type) {
+	case map[string]any:
+		delete(inside, last)
+	case map[any]any:
+		maps.DeleteFunc(inside, func(key, _ any) bool { return fmt.Sprint(key) == last })
+	default:
 		return nil, errors.New("no field")
 	}
-	delete(inside, steps[len(steps)-1])
 	return codec.Encode(encoding, v)
 }
 
 // exampleOf returns a job whose fields are not zero, the same job each time.
 func exampleOf(typ reflect.Type) reflect.Value {
 	v := reflect.New(typ)
-	codec.Fill(v.Elem())
+	codec.Fill(v.Elem(), math.MinInt64) // which no unsigned type holds, and no narrower one
 	return v
 }
 
@@ -138,7 +155,7 @@ func nameOf(v any) string {
 		return "time"
 	case []any:
 		return "list"
-	case map[string]any:
+	case map[string]any, map[any]any:
 		return "object"
 	case nil:
 		return "nothing"

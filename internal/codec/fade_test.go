@@ -3,6 +3,7 @@ package codec
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"math/big"
 	"net"
 	"reflect"
@@ -128,7 +129,7 @@ type folder struct {
 
 func TestAFilledValueCanBeStored(t *testing.T) {
 	for _, v := range []any{new(folder), new(struct{ P ***folder }), new(struct{ P *json.RawMessage }), new(struct{ P *net.IP })} {
-		Fill(reflect.ValueOf(v).Elem())
+		Fill(reflect.ValueOf(v).Elem(), math.MaxInt64)
 		for _, encoding := range []string{MessagePack, JSON} {
 			if data, err := Encode(encoding, v); err != nil {
 				t.Errorf("%s of %T: got %q, %v; want nil", encoding, v, data, err)

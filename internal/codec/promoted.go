@@ -3,6 +3,7 @@ package codec
 import (
 	"bytes"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 )
@@ -111,7 +112,7 @@ func filled(
 		if err != nil { // behind an embedded nil
 			continue
 		}
-		Fill(v)
+		Fill(v, math.MaxInt64)
 		_, coder := coders[f.Index[0]]
 		apart := coder && (len(f.Index) > 1 || len(coders) == 1)
 		if !apart && f.IsExported() && nameOf(f, encoding) != "-" && !v.IsZero() {

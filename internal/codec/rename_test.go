@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -290,7 +291,7 @@ func TestRandomRenamedTypesReadWhatWasStored(t *testing.T) {
 	for range 200 {
 		old, now := renamedPair(random, 5)
 		before := reflect.New(old)
-		Fill(before.Elem())
+		Fill(before.Elem(), math.MaxInt64)
 		p := ParametersOf(reflect.StructOf([]reflect.StructField{{Name: "V", Type: now}}))
 		got := reflect.New(p.Type())
 		for _, encoding := range []string{MessagePack, JSON} {
