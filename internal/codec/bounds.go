@@ -132,3 +132,47 @@ func (s *shape) holds(data []byte) bool {
 	signed := int64(n<<(64-8*width)) >> (64 - 8*width)
 	return signed < 0 && signed >= s.low || signed >= 0 && uint64(signed) <= s.high
 }
+
+// isReadArray reports whether the decoder reads lists as arrays of the type.
+func (s *shape) isReadArray() bool { return s.typ.Kind() == reflect.Array && !s.decodes }
+
+// checkArrays returns a *mismatch for the first list of JSON with more items than its array has, which the
+// decoder leaves out. The decoder must have decoded the payload already.
+func (s *shape) checkArrays(data []byte) error {
+	if !s.arrays {
+		return nil
+	}
+	if bad := s.overlong(&reader{encoding: JSON, data: data}); bad != nil {
+		return bad
+	}
+	return nil
+}
+
+// overlong returns the mismatch of the first list within the next value that is too long for its array.
+func (s *shape) overlong(in *reader) (bad *mismatch) {
+	items, isMap := 0, false
+	if s = s.behindPointers(); s != nil && s.arrays {
+		items, isMap = in.open()
+	}
+	if items == 0 {
+		in.skip()
+		return nil
+	}
+	for i := 0; bad == nil && in.more(items-i); i++ {
+		switch {
+		case s.isReadArray() && i >= s.typ.Len():
+			bad = &mismatch{given: "array", into: s.typ}
+		case s.named != nil:
+			name, _ := in.name()
+			if bad = s.named[folded(JSON, name)].overlong(in); bad != nil {
+				bad.field = strings.TrimSuffix(name+"."+bad.field, ".")
+			}
+		case isMap:
+			in.skip() // the key
+			bad = s.elem.overlong(in)
+		default:
+			bad = s.elem.overlong(in)
+		}
+	}
+	return bad
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -230,5 +231,50 @@ func TestAnIntegerThatAFloatReadsWithTheWrongSignIsRefused(t *testing.T) {
 	var got floats
 	if err := Decode("msgpack", data, &got); err != nil || got.F64 != math.MaxInt64 || got.F32 != -1 || got.List[0] != 1e19 {
 		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// arrayed has arrays wherever arrays can be.
+type arrayed struct {
+	Pair  [2]int
+	Bytes [2]byte
+	Deep  [][1][1]string
+	By    map[string]*[1]bool `json:"by" msgpack:"by"`
+	Next  *arrayed
+	Own   [1]ownArray
+}
+
+// ownArray has its own decoder.
+type ownArray [1]int
+
+func (o *ownArray) UnmarshalText(text []byte) error { o[0] = len(text); return nil }
+
+func (o ownArray) MarshalText() ([]byte, error) { return []byte("text"), nil }
+
+// A list that is longer than its array does not fit, in either encoding. A shorter list does, and so does nil.
+func TestAListThatIsLongerThanItsArrayIsRefused(t *testing.T) {
+	for field, value := range map[string]any{
+		"Pair": []int{1, 2, 3}, "Bytes": []int{1, 2, 3}, "Deep": [][][]string{{{"a"}}, {{"b"}, {"c"}}}, "by": map[string][]bool{"x": {true, true}},
+		"Next.Next.Pair": []int{1, 2, 3}, "Own": []string{"a", "b"},
+	} {
+		names := strings.Split(field, ".")
+		was := map[string]any{names[len(names)-1]: value}
+		for _, outer := range slices.Backward(names[:len(names)-1]) {
+			was = map[string]any{outer: was, "Pair": []int{1}}
+		}
+		for _, encoding := range []string{MessagePack, JSON} {
+			data, err := Encode(encoding, was)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = Decode(encoding, data, new(arrayed))
+			if want := fmt.Sprintf("for field %q", field); !isDecodeError(err) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s %s: got %v, want an error %s", encoding, data, err, want)
+			}
+		}
+	}
+	fits := `{"pair":[1],"Bytes":null,"Deep":[[["]"]],[]],"by":{"[1,2]":[true],"n":null},"Other":[1,2,3],"Next":{"Pair":[1,2]},"Own":["a"]}`
+	if err := Decode(JSON, []byte(fits), new(arrayed)); err != nil {
+		t.Error(err)
 	}
 }

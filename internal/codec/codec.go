@@ -245,7 +245,10 @@ func (s *shape) decodeAs(encoding string, data []byte, v any) (err error) {
 		return s.deepField(encoding, v, err)
 	}
 	if encoding == JSON {
-		return unmarshalJSON(data, v, s.anys)
+		if err := unmarshalJSON(data, v, s.anys); err != nil {
+			return err
+		}
+		return s.checkArrays(data)
 	}
 	if s.embeds {
 		data = withoutNils.of(s, encoding, data)

@@ -37,6 +37,7 @@ type shape struct {
 	text     bool // text that JSON would alter
 	raw      bool // data that a part encodes by itself
 	integers bool // integers that MessagePack reads
+	arrays   bool // arrays that JSON reads
 	anys     bool // fields of an interface type that are read
 	mends    bool // values that MessagePack reads in another form than midge promises
 	maps     bool // maps that MessagePack reads
@@ -93,6 +94,7 @@ func makeShape(encoding string, typ reflect.Type) *shape {
 		s.raw = s.reaches((*shape).written, func(s *shape) bool { return s.encodes && !s.textual || isInterface(s) })
 		if encoding == JSON {
 			s.text = s.reaches((*shape).written, mayHoldText)
+			s.arrays = s.reaches((*shape).read, (*shape).isReadArray)
 			continue
 		}
 		s.integers = s.reaches((*shape).read, (*shape).isInteger)
