@@ -159,9 +159,12 @@ func redact(text string) string {
 		return "***"
 	}
 	// A password may contain '?', '#' and '/' that should have been encoded. So everything
-	// before the last '@' is hidden first.
+	// before the last '@' is hidden first, and everything if the '@' may be within a parameter.
 	hidden := ""
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		if _, query, _ := strings.Cut(rest[:at], "?"); strings.Contains(query, "=") {
+			return scheme + "://***"
+		}
 		hidden, rest = "***@", rest[at+1:]
 	}
 	if end := strings.IndexAny(rest, "?#"); end >= 0 {

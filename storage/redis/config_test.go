@@ -150,6 +150,8 @@ func TestNoPartOfAPasswordIsShown(t *testing.T) {
 	for _, url := range []string{
 		"redis://:hunt?er2@127.0.0.1:1", "redis://:hunt#er2@127.0.0.1:1", "redis://:hunt/er2@127.0.0.1:1",
 		"redis://:pass@hunt#er2@127.0.0.1:1", "redis://:hunt er2", "redis+cluster://:hunt%er2@127.0.0.1:1",
+		"redis+sentinel://127.0.0.1:1/main?db=x&sentinel_password=hunt@er2",
+		"redis+sentinel://:pass@127.0.0.1:1/main?sentinel_password=hunt@er2&db=x",
 	} {
 		_, err := Open(t.Context(), Config{URL: url})
 		var invalid *storage.InvalidError

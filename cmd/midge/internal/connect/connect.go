@@ -186,7 +186,7 @@ func (t Target) Address() string {
 
 // Redacted returns only the scheme, the hosts and the path of a URL. The part before the last '@' may be a
 // password with characters that should have been encoded, such as '?' and '#', so it is removed before the
-// options are.
+// options are. If options may stand in it, the '@' may be in another password: only the scheme is shown then.
 func Redacted(text string) string {
 	scheme, rest, ok := strings.Cut(text, ":")
 	if u, err := url.Parse(scheme + ":"); !ok || err != nil || u.Scheme == "" {
@@ -196,9 +196,14 @@ func Redacted(text string) string {
 		return text
 	}
 	rest = strings.TrimPrefix(rest, "//")
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+	at := strings.LastIndexByte(rest, '@')
+	_, options, _ := strings.Cut(rest[:max(at, 0)], "?")
+	switch {
+	case strings.Contains(options, "="):
+		rest = "***"
+	case at >= 0:
 		rest = rest[at+1:]
-	} else if strings.HasPrefix(rest, ":") {
+	case strings.HasPrefix(rest, ":"):
 		rest = "***" // a password without its '@'
 	}
 	if end := strings.IndexAny(rest, "?#"); end >= 0 {

@@ -113,6 +113,20 @@ func TestNoPasswordOfAConnectionStringIsShown(t *testing.T) {
 	}
 }
 
+// An '@' behind a '?' may be the end of a password with a '?', or be within an option that is a password.
+func TestAnOptionIsNoPartOfAnAddress(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis+sentinel://u:p@h:1/main?sentinel_password=s3@cret": "redis+sentinel://***",
+		"postgres://h/db?password=s3@cret":                        "postgres://***",
+		"redis://:s3?cr=@et@h:1":                                  "redis://***",
+		"redis://u:s3@cret@h:1/2?client_name=a":                   "redis://h:1/2",
+	} {
+		if target, err := Choose(Choice{Storage: url}, func(string) string { return "" }); err != nil || target.Address() != want {
+			t.Errorf("%s: got %s, %v; want %s", url, target.Address(), err, want)
+		}
+	}
+}
+
 func TestAPathAloneIsToldItsURL(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
