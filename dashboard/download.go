@@ -27,8 +27,9 @@ type downloaded struct {
 	whole bool
 }
 
-// mostDownloads limits the downloads that are remembered.
-const mostDownloads = 16
+// mostDownloads limits the downloads that are remembered, and mostDownloaded the tasks of each. The dialog of
+// a deletion counts about 20,000 tasks at most.
+const mostDownloads, mostDownloaded = 16, 40_000
 
 // set remembers the download of a dialog, instead of an earlier one of the same dialog.
 func (ds *downloads) set(form string, d *downloaded) {
@@ -60,6 +61,8 @@ const (
 		"there is none. To keep the tasks, delete them with midge task rm --backup."
 	uncounted = "The tasks were not all counted, so they cannot be downloaded here first. " +
 		"To keep them, delete them with midge task rm --backup."
+	tooMany = "These are more tasks than can be downloaded here first. " +
+		"To keep them, delete them with midge task rm --backup."
 )
 
 // offerDownload adds to the dialog of a deletion the address of its download, or why there is none.
@@ -71,6 +74,8 @@ func (s *server) offerDownload(v *view, d *askData) {
 		d.NoDownload = redacted
 	case d.Chosen != nil && d.Most == 0:
 		d.NoDownload = uncounted
+	case d.Most > mostDownloaded:
+		d.NoDownload = tooMany
 	default:
 		seen := []string{strconv.FormatInt(d.Seen, 10)}
 		q := url.Values{"do": {d.Do}, "form": {d.Form}, "ref": d.Refs, "version": d.Versions, "seen": seen}

@@ -198,6 +198,12 @@ func TestOnlyADeletionIsDownloaded(t *testing.T) {
 				t.Errorf("GET /action/download?%s: %d, want 400", query, w.Code)
 			}
 		}
+		for count, want := range map[string]int{"40000": http.StatusOK, "40001": http.StatusForbidden, "2000000000": http.StatusForbidden} {
+			w := s.do(request(http.MethodGet, "/action/download?do=delete&form=f1&all=1&state=scheduled&count="+count, ""))
+			if w.Code != want || want != http.StatusOK && !strings.Contains(w.Body.String(), "more tasks than can be downloaded") {
+				t.Errorf("a download of %s tasks: %d %.200s, want %d", count, w.Code, w.Body, want)
+			}
+		}
 		if page := s.get("/action?do=cancel&ref=mail/a"); strings.Contains(page, "Download first") {
 			t.Error("the dialog of a cancel offers a download")
 		}
