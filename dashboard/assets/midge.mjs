@@ -243,7 +243,12 @@ function openStream() {
       channel.postMessage({me, kind, changes});
     });
   }
-  source.onerror = () => { setLost(); if (source?.readyState === EventSource.CLOSED) closeStream(); };
+  source.onerror = () => {
+    setLost();
+    if (source?.readyState !== EventSource.CLOSED) return;
+    closeStream();
+    refreshSoon(); // the server refuses the stream, and perhaps the page too
+  };
 }
 
 function closeStream() {
