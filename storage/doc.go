@@ -247,18 +247,18 @@
 // pause and a rest are independent: a resume ends no rest. A task that has no partition puts the
 // tasks without a partition to rest, together with the declined tasks, and no partition.
 //
-// The limit of a queue may bound each of its partitions ([PartitionLimit]): a Claim then takes a
-// task, declined or not, only if its partition admits it too, and only as one of the tasks that are
-// started at once. The step that makes the task pending counts it. The Concurrency counts the tasks
-// that were claimed under a limit with a Concurrency of partitions, for as long as they are pending.
-// A Claim passes over a partition that is at its Concurrency, which keeps its turn, and names the queue
-// in Claimed.Held, as it does if it takes the last task that the Concurrency admits. If it has examined
-// MaxTurns partitions and others are left, the partitions that it passed over go to the end of the ring. If
-// the Rate does not admit the next task of a partition yet, a Claim that examines it puts the partition to
-// rest until then, so that nothing cheaper of the partition overtakes it. It rests until then even if that task
-// leaves it meanwhile, unless it was the last one; a pause and a resume end such a rest. The limit of partitions
-// concerns no task without one. A change of it puts the first MaxTurns partitions that rest because of their rate at
-// the end of the ring; the others rest on.
+// The limit of a queue may bound each of its partitions ([PartitionLimit]): a Claim then takes a task,
+// declined or not, only if its partition admits it too, and only as one of the tasks that are started at
+// once. The step that makes the task pending counts it. The Concurrency counts the tasks that were claimed
+// under a limit with a Concurrency of partitions, for as long as they are pending. A Claim passes over a
+// partition that is at its Concurrency, which keeps its turn, and names the queue in Claimed.Held, as it does
+// if it takes the last task that the Concurrency admits. If it has examined MaxTurns partitions and others
+// are left, the partitions that it passed over go to the end of the ring. If the Rate does not admit the next
+// task of a partition yet, a Claim that examines it puts the partition to rest until then, so that nothing
+// cheaper of the partition overtakes it. It rests until then even if that task leaves it meanwhile, unless it
+// was the last one; a pause and a resume end such a rest. The limit of partitions concerns no task without
+// one. A change of it puts the first MaxTurns partitions that rest because of their rate at the end of the
+// ring; the others rest on.
 //
 // A partition may have a limit of its own, which an operator sets by Settings.Partition and Settings.Limit.
 // It stands in the place of the limit of all partitions, and whole: a bound that it does not set is none. A
