@@ -1,11 +1,16 @@
 package bulk
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -99,6 +104,36 @@ func RecordOf(t storage.Task) Record {
 		r.Attempts = append(r.Attempts, RecordAttempt{At: a.At, Runner: a.Runner, Outcome: a.Outcome, Error: a.Error})
 	}
 	return r
+}
+
+// always are the fields that each line of a task in a backup has.
+var always = []string{"queue", "id", "kind", "encoding", "payload", "max_retries", "crash_limit", "state"}
+
+// ReadRecord reads a line of a backup. It returns an error if the line is no record, or if a value would be
+// lost: a field is unknown, missing, or there twice. The error quotes no value of the line.
+func ReadRecord(line []byte) (Record, error) {
+	var r Record
+	if !json.Valid(line) {
+		return r, errors.New("it is no JSON")
+	}
+	in := json.NewDecoder(bytes.NewReader(line))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&r); err != nil {
+		if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+			return r, errors.New("the field " + storage.PrintableText(field, storage.MaxName) + " is unknown")
+		}
+		return r, errors.New("a field has a value of another kind")
+	}
+	names, twice := payload.NamesOf(line)
+	if twice != "" {
+		return r, errors.New("the field " + storage.PrintableText(twice, storage.MaxName) + " stands there twice")
+	}
+	for _, field := range always {
+		if !r.NotDeleted && !slices.Contains(names, field) {
+			return r, errors.New("the field " + field + " is missing")
+		}
+	}
+	return r, nil
 }
 
 // write writes the record as a line of a backup.

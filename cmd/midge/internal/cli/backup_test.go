@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -256,4 +257,52 @@ func TestARestoreCountsBehindATaskThatIsRefused(t *testing.T) {
 	path := r.backup()
 	r.store = refusing{r.store}
 	r.says(Partly, "enqueued 297, 0 there already, 3 refused", "task restore --yes "+path)
+}
+
+// TestADamagedLineOfABackupIsRefused changes a line of a backup by hand. The task would come back without its
+// parameters, or with other ones, and no later restore of the whole backup would mend it.
+func TestADamagedLineOfABackupIsRefused(t *testing.T) {
+	r := newRig(t)
+	r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "a1"}, Kind: "send", Headers: map[string]string{"a": "1", "A": "2"}})
+	path := filepath.Join(t.TempDir(), "backup")
+	r.ok("task rm mail/a1 --yes --backup " + path)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ old, new, want string }{
+		{`"payload"`, `"paylaod"`, `the field "paylaod" is unknown`},
+		{`"payload":"`, `"payload":"e30=","payload":"`, "the field payload stands there twice"},
+		{`"payload":"`, `"Payload":"e30=","payload":"`, "the field payload stands there twice"},
+		{`"headers":{`, `"headers":{"a":"0",`, "the field a stands there twice"},
+		{`"max_retries":0`, `"max_retries":"0"`, "a field has a value of another kind"},
+		{`"queue":"mail",`, "", "the field queue is missing"},
+		{`"id":"a1",`, "", "the field id is missing"},
+		{`"kind":"send",`, "", "the field kind is missing"},
+		{`"encoding":"json",`, "", "the field encoding is missing"},
+		{`"max_retries":0,`, "", "the field max_retries is missing"},
+		{`"crash_limit":3,`, "", "the field crash_limit is missing"},
+		{`,"state":"waiting"`, "", "the field state is missing"},
+		{"}\n", "} {}\n", "it is no JSON"},
+	} {
+		damaged := strings.Replace(string(text), c.old, c.new, 1)
+		if damaged == string(text) {
+			t.Fatalf("%s has no %s", text, c.old)
+		}
+		if err := os.WriteFile(path, []byte(damaged), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.says(BadInput, "line 1 of the backup", "task restore --yes "+path)
+		r.says(BadInput, c.want, "task restore --yes "+path)
+	}
+	payload := regexp.MustCompile(`"payload":"[^"]*",`)
+	if err := os.WriteFile(path, payload.ReplaceAll(text, nil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.says(BadInput, "the field payload is missing", "task restore --yes "+path)
+	r.says(NotFound, "", "task show mail/a1")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.says(Done, "enqueued 1", "task restore --yes "+path)
 }

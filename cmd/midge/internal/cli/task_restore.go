@@ -253,13 +253,13 @@ func (a *app) readBackup(path string) (b backup, err error) {
 	})
 	at := make(map[storage.Ref]int)
 	for n := 1; lines.Scan(); n++ {
-		var record bulk.Record
-		if err := json.Unmarshal(lines.Bytes(), &record); err != nil {
-			if b.cut = !whole; b.cut {
-				break
-			}
+		if b.cut = !whole && !json.Valid(lines.Bytes()); b.cut {
+			break
+		}
+		record, err := bulk.ReadRecord(lines.Bytes())
+		if err != nil {
 			return b, storage.Invalid(fmt.Sprintf("line %d of the backup", n), path,
-				"a task, as task rm --backup writes it")
+				"a task, as task rm --backup writes it (%v)", err)
 		}
 		if err := b.add(&record, at); err != nil {
 			return b, fmt.Errorf("line %d: %w", n, err)
