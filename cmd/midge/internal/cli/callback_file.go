@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"time"
 
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/private"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/work/callback"
@@ -20,7 +22,7 @@ const maxCallbackFile = 1 << 20
 // callbackFile is the JSON of the file of --config.
 type callbackFile struct {
 	Queues      []string                `json:"queues"`
-	Concurrency int                     `json:"concurrency"`
+	Concurrency *int                    `json:"concurrency"` // nil for the default
 	Allow       []string                `json:"allow"`
 	Kinds       map[string]callbackKind `json:"kinds"`
 }
@@ -31,7 +33,7 @@ type callbackKind struct {
 	Secrets  []string `json:"secrets"` // "$VARIABLE", or the path of a file
 	Unsigned bool     `json:"unsigned"`
 	Timeout  string   `json:"timeout"`
-	PerHost  int      `json:"per_host"`
+	PerHost  *int     `json:"per_host"` // nil for the default
 	Headers  []string `json:"headers"`
 }
 
@@ -56,28 +58,54 @@ func (a *app) callbackFile(path string) (c *callbacks, allow []string, err error
 		return nil, nil, badInput("the file of --config is no such JSON: %s",
 			strings.TrimPrefix(err.Error(), "json: "))
 	}
+	if _, twice := payload.NamesOf([]byte(text)); twice != "" {
+		twice = storage.PrintableText(twice, storage.MaxName)
+		return nil, nil, storage.Invalid("file of --config", "with "+twice+" twice", "each name once")
+	}
 	if len(file.Kinds) == 0 {
 		return nil, nil, storage.Invalid("kinds in the file of --config", "none", "at least one")
 	}
-	c = &callbacks{
-		kinds:  make(map[string]callback.Config, len(file.Kinds)),
-		queues: file.Queues, concurrency: file.Concurrency,
+	c = &callbacks{kinds: make(map[string]callback.Config, len(file.Kinds)), queues: file.Queues}
+	if c.concurrency, err = aboveZero("concurrency", file.Concurrency); err != nil {
+		return nil, nil, err
 	}
-	for kind, k := range file.Kinds {
-		cfg := callback.Config{URL: k.URL, Unsigned: k.Unsigned, PerHost: k.PerHost, Headers: k.Headers}
-		if k.Timeout != "" {
-			var timeout span
-			if err := timeout.Set(k.Timeout); err != nil {
-				return nil, nil, fmt.Errorf("kind %s: the timeout: %w", kind, err)
-			}
-			cfg.Timeout = timeout.Duration
-		}
-		if cfg.Secrets, err = a.namedSecrets(filepath.Dir(path), k.Secrets); err != nil {
+	for kind := range file.Kinds {
+		if c.kinds[kind], err = a.callbackOf(file.Kinds[kind], filepath.Dir(path)); err != nil {
 			return nil, nil, fmt.Errorf("kind %s: %w", kind, err)
 		}
-		c.kinds[kind] = cfg
 	}
 	return c, file.Allow, nil
+}
+
+// callbackOf makes the configuration of a kind. A path begins at the folder.
+func (a *app) callbackOf(k callbackKind, folder string) (cfg callback.Config, err error) {
+	cfg = callback.Config{URL: k.URL, Unsigned: k.Unsigned, Headers: k.Headers}
+	if cfg.PerHost, err = aboveZero("per_host", k.PerHost); err != nil {
+		return cfg, err
+	}
+	if k.Timeout != "" {
+		var timeout span
+		if err := timeout.Set(k.Timeout); err != nil {
+			return cfg, fmt.Errorf("the timeout: %w", err)
+		}
+		if cfg.Timeout, err = aboveZero("timeout", &timeout.Duration); err != nil {
+			return cfg, err
+		}
+	}
+	cfg.Secrets, err = a.namedSecrets(folder, k.Secrets)
+	return cfg, err
+}
+
+// aboveZero returns a value of the file of --config, 0 for none. It refuses a zero that stands there, which
+// would be the default, too.
+func aboveZero[N int | time.Duration](what string, n *N) (N, error) {
+	switch {
+	case n == nil:
+		return 0, nil
+	case *n == 0:
+		return 0, storage.Invalid(what, *n, "more than 0, or none for the default")
+	}
+	return *n, nil
 }
 
 // namedSecrets returns the secrets that a file of --config names. A path begins at the folder of that file.

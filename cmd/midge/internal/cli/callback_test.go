@@ -185,6 +185,13 @@ func TestAWrongCallbackIsRefused(t *testing.T) {
 		"--config " + secretFile(t, "g", `{"kinds":{"a":{"url":"https://a.example/","secrets":["$EMPTY"]}}}`):       `kind a: invalid variable of a secret "$EMPTY": want one that is set`,
 		"--config " + secretFile(t, "h", `{"kinds":{"a":{"url":"https://a.example/","secrets":["none"]}}}`):         "the secret in ",
 		"--config " + secretFile(t, "i", `{"kinds":{"a":{"url":"https://a.example/","timeout":"5"}}}`):              `kind a: the timeout: invalid duration "5": want a number with its unit`,
+		// Of two values with one name, the first would be lost, and zero would be the default.
+		"--config " + secretFile(t, "j", `{"queues":["a"],"queues":["b"],"kinds":{}}`):                                    `invalid file of --config "with queues twice": want each name once`,
+		"--config " + secretFile(t, "k", `{"kinds":{"a":{"url":"https://a.example/"},"a":{"url":"https://b.example/"}}}`): `invalid file of --config "with a twice"`,
+		"--config " + secretFile(t, "l", `{"kinds":{"a":{"url":"https://a.example/","URL":"https://b.example/"}}}`):       `invalid file of --config "with URL twice"`,
+		"--config " + secretFile(t, "m", `{"kinds":{"a":{"url":"https://a.example/","unsigned":true,"timeout":"0s"}}}`):   `kind a: invalid timeout 0s: want more than 0, or none for the default`,
+		"--config " + secretFile(t, "n", `{"kinds":{"a":{"url":"https://a.example/","unsigned":true,"per_host":0}}}`):     `kind a: invalid per_host 0: want more than 0, or none for the default`,
+		"--config " + secretFile(t, "o", `{"concurrency":0,"kinds":{"a":{"url":"https://a.example/"}}}`):                  `invalid concurrency 0: want more than 0, or none for the default`,
 	} {
 		got := r.run("callback " + line)
 		if got.code != BadInput || !strings.HasPrefix(got.err, "midge: "+want) || got.out != "" {
