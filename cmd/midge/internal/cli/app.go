@@ -237,7 +237,7 @@ func list[T any](ctx context.Context, a *app, l show.List[T], rows []T, none str
 }
 
 // arguments returns the arguments of a command. If the only argument is "-", they are the words of standard
-// input.
+// input. It refuses an empty one, which another program may have left behind that has failed.
 func (a *app) arguments(args []string) ([]string, error) {
 	if len(args) != 1 || args[0] != "-" {
 		return args, nil
@@ -246,7 +246,11 @@ func (a *app) arguments(args []string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read standard input: %w", err)
 	}
-	return strings.Fields(string(text)), nil
+	words := strings.Fields(string(text))
+	if len(words) == 0 {
+		return nil, badInput("standard input is empty")
+	}
+	return words, nil
 }
 
 // input makes in end when the command is interrupted. A read that waits for a user or for another program

@@ -126,3 +126,18 @@ func TestAnActionIsDoneToNoMoreTasksThanWereConfirmed(t *testing.T) {
 		t.Errorf("%d tasks were there: %s", n, out.String())
 	}
 }
+
+// TestAnEmptyStandardInputNamesNothing has another program fail that was to write the names. A wait for its
+// tasks must not report that all of them have completed.
+func TestAnEmptyStandardInputNamesNothing(t *testing.T) {
+	r := newRig(t)
+	for _, line := range []string{
+		"task wait -", "task cancel - --yes", "task edit - --now --yes", "queue create -", "queue pause -", "queue pause - --create",
+		"queue resume -",
+	} {
+		for _, in := range []string{"", " \n\n"} {
+			r.in = in
+			r.says(BadInput, "standard input is empty", line)
+		}
+	}
+}

@@ -251,9 +251,6 @@ func (a *app) changeRequest(
 		return req, usage(cmd, "%s wants tasks, a filter, or - for standard input", cmd.CommandPath())
 	}
 	if refs, err := a.refs(args); err == nil && len(args) > 0 {
-		if len(refs) == 0 {
-			return req, badInput("standard input holds no refs")
-		}
 		if f.queues != nil || f.states != nil {
 			return req, storage.Invalid("flags", "--queue or --state beside refs", "them with a filter")
 		}

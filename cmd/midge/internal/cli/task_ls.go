@@ -54,12 +54,6 @@ func (c *choice) request(text string) (scan.Request, error) {
 			return scan.Request{}, err
 		}
 	}
-	switch { // an empty variable of a shell would match everything
-	case c.queues != nil && len(c.queues) == 0:
-		return scan.Request{}, storage.Invalid("--queue", "", "names of queues")
-	case c.states != nil && len(c.states) == 0:
-		return scan.Request{}, storage.Invalid("--state", "", "names of states")
-	}
 	f, err := filter.Parse(text)
 	if err != nil {
 		return scan.Request{}, err

@@ -51,13 +51,20 @@ var neverEmpty = map[string]string{
 	"field": "the name of a field", "forget": "the name of a load", "from": "the URL of another job queue",
 	"to": "the name of a queue", "kinds": "a file of kinds", "users": "a file of users",
 	"tls-cert": "a file in PEM", "tls-key": "a file in PEM", "dir": "a folder",
+	"queue": "the name of a queue", "state": "the name of a state", "by": "kind, header.NAME or cause",
+	"types": "types of columns", "reject": "a file", "config": "a file",
 }
 
 // notEmpty refuses an empty value of the flags of neverEmpty. A shell makes one from an empty variable, and
 // the command would do something else.
 func notEmpty(flags *pflag.FlagSet) error {
 	for name, want := range neverEmpty {
-		if f := flags.Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
+		f := flags.Lookup(name)
+		if f == nil || !f.Changed {
+			continue
+		}
+		list, several := f.Value.(pflag.SliceValue)
+		if f.Value.String() == "" || several && len(list.GetSlice()) == 0 {
 			return storage.Invalid("--"+name, "", "%s", want)
 		}
 	}
