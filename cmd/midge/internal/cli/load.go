@@ -250,12 +250,13 @@ func (a *app) loaded(r load.Report) error {
 			Rows: r.Rows, Loaded: r.Loaded, Existing: r.Existing, Rejected: r.Rejected, Before: r.Before,
 		})
 	}
-	text := "loaded " + show.Count(r.Rows-r.Before, "row")
+	before, all := r.Before-r.RejectedBefore, r.Rows-r.Rejected
+	text := "loaded " + show.Count(all-before, "row")
 	switch {
 	case r.Rows == r.Before && r.Rows > 0:
-		text = "loaded before: " + show.Count(r.Rows, "row")
+		text = "loaded before: " + show.Count(all, "row")
 	case r.Before > 0:
-		text += " after " + show.Number(r.Before) + " before"
+		text += " after " + show.Number(before) + " before"
 	}
 	if r.Rejected > 0 {
 		text += "; of all rows, rejected: " + show.Number(r.Rejected)
@@ -284,7 +285,10 @@ func forgetCommand(queue, name string) string {
 
 // loadError returns the error for a load that did not come to the end of its file.
 func (a *app) loadError(ctx context.Context, l *load.Loader, r load.Report, err error) error {
-	told := show.Count(r.Rows, "row") + " loaded"
+	told := show.Count(r.Rows-r.Rejected, "row") + " loaded"
+	if r.Rejected > 0 {
+		told += "; rejected: " + show.Number(r.Rejected)
+	}
 	forget := forgetCommand(l.Rows.Task.Queue, l.Name)
 	var row *load.RowError
 	var damaged *load.DamagedError
@@ -357,7 +361,7 @@ func (a *app) forgetLoad(ctx context.Context, queue, name string) error {
 		return err
 	}
 	_, err = fmt.Fprintf(a.std.Out, "forgot the load %s, of which %s had been loaded\n", name,
-		show.Count(l.Rows, "row"))
+		show.Count(l.Rows-l.Rejected, "row"))
 	return err
 }
 

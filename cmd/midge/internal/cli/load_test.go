@@ -160,6 +160,32 @@ func TestALoadOfADamagedFile(t *testing.T) {
 	}
 }
 
+// TestARejectedRowIsNotLoaded checks that a load counts rows as loaded only if they are tasks.
+func TestARejectedRowIsNotLoaded(t *testing.T) {
+	r := newRig(t)
+	folder := t.TempDir()
+	path := filepath.Join(folder, "a.jsonl")
+	line := "load " + path + " --kind k --queue q --reject " + filepath.Join(folder, "wrong")
+	for _, c := range []struct {
+		rows string
+		code int
+		says string
+	}{
+		{"x\ny\n", Done, "loaded 0 rows; of all rows, rejected: 2\n"},
+		{"x\ny\n1\n" + strings.Repeat("z", 65<<20), Failed, "\n1 row loaded; rejected: 2\n"},
+		{"x\ny\n1\n2\nz\n", Done, "loaded 1 row after 1 before; of all rows, rejected: 3\n"},
+		{"x\ny\n1\n2\nz\n", Done, "loaded before: 2 rows; of all rows, rejected: 3\n"},
+	} {
+		if err := os.WriteFile(path, []byte(c.rows), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.run(line); got.code != c.code || !strings.Contains(got.out+got.err, c.says) {
+			t.Errorf("got %+v, want %d and %q", got, c.code, c.says)
+		}
+	}
+	r.says(Done, "of which 2 rows had been loaded", "load --forget a.jsonl --queue q")
+}
+
 // TestTheRecordOfALoadIsKept by an action on the tasks of its queue, which succeeds.
 func TestTheRecordOfALoadIsKept(t *testing.T) {
 	r := newRig(t)

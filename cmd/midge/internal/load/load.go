@@ -68,8 +68,8 @@ type Loader struct {
 // Report is the progress of a load.
 type Report struct {
 	// Before is how many rows had been read before this run, and Rows how many have been read by now. Rejected
-	// is how many of the latter were rejected.
-	Before, Rows, Rejected int64
+	// is how many of the latter were rejected, and RejectedBefore how many of the former.
+	Before, Rows, Rejected, RejectedBefore int64
 	// Loaded is how many tasks this run has made, and Existing how many were there already.
 	Loaded, Existing int64
 	// Done is how many bytes of the file have been read, and Of its size in bytes, 0 if that is not known.
@@ -151,7 +151,7 @@ func (l *Loader) pass(ctx context.Context, first bool) error {
 		if err := l.begin(ctx, text.size); err != nil {
 			return err
 		}
-		l.report.Before = l.marker.Rows
+		l.report.Before, l.report.RejectedBefore = l.marker.Rows, l.marker.Rejected
 		l.report.Finished = l.marker.Finished
 	}
 	l.told()
