@@ -296,16 +296,22 @@ func (m *Model) bulk(req bulk.Request) tea.Cmd {
 		w, said := m.audit()
 		r, err := w.Run(m.ctx, m.cfg.Session, req)
 		parts := []string{req.Action.Done() + " " + show.Count(r.Done, "task")}
+		for _, c := range []struct {
+			n    int64
+			text string
+		}{{r.Changed, "changed meanwhile"}, {r.Gone, "no longer there"}, {r.Kept, "kept"}} {
+			if c.n > 0 {
+				parts = append(parts, show.Number(c.n)+" "+c.text)
+			}
+		}
 		for _, reason := range r.Reasons {
 			parts = append(parts, reason.Ref.String()+": "+reason.Text)
 		}
-		if r.Changed > 0 {
-			parts = append(parts, show.Number(r.Changed)+" changed meanwhile")
+		text := strings.Join(parts, "; ") + *said
+		if err != nil && r.Done > 0 {
+			err = fmt.Errorf("%s, then: %w", text, err)
 		}
-		if r.Gone > 0 {
-			parts = append(parts, show.Number(r.Gone)+" no longer there")
-		}
-		return changed{strings.Join(parts, "; ") + *said, err}
+		return changed{text, err}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/survey"
 	"github.com/midgehq/midge/storage"
@@ -124,6 +125,23 @@ func (r *rig) insert(queue string, n int) {
 			r.t.Fatal(err)
 		}
 	}
+}
+
+// running returns tasks of a queue that run.
+func (r *rig) running(queue string, n int) []bulk.Target {
+	r.t.Helper()
+	r.insert(queue, n)
+	claimed, err := r.session.Claim(r.t.Context(), storage.ClaimRequest{
+		Runner: "runner-1", Queues: []storage.ClaimQueue{{Name: queue}}, Start: n, Lease: time.Minute,
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	targets := make([]bulk.Target, 0, n)
+	for _, fence := range claimed.Fences {
+		targets = append(targets, bulk.Target{Ref: fence.Ref})
+	}
+	return targets
 }
 
 // work claims n tasks and settles them.
@@ -344,6 +362,46 @@ func TestAKeyChangesNoMoreTasksThanItAskedAbout(t *testing.T) {
 	if _, err := r.session.Storage().Task(t.Context(), storage.Ref{Queue: "mail", ID: "mail-000"}); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("a task that was asked about is left: %v", err)
 	}
+}
+
+// once fails each call of Apply behind the first one that changes several tasks.
+type once struct {
+	storage.Storage
+
+	calls int
+}
+
+func (o *once) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	if len(txs) > 1 {
+		o.calls++
+	}
+	if o.calls > 1 {
+		return nil, storage.ErrRefused
+	}
+	return o.Storage.Apply(ctx, call, txs...)
+}
+
+// TestAnActionThatStopsNamesWhatItHasDone has the storage refuse the rest of a requeue.
+func TestAnActionThatStopsNamesWhatItHasDone(t *testing.T) {
+	r := newRig(t)
+	r.m.width = 200
+	r.insert("mail", 2*storage.MaxPage)
+	r.m.cfg.Session = storage.NewSession(&once{Storage: r.session.Storage()}, 0)
+	r.sample()
+	r.keys("c")
+	r.keys("y")
+	r.wants(fmt.Sprintf("cancelled %d tasks, then: cancel: storage: refused", storage.MaxPage))
+}
+
+// TestTasksThatAreKeptAreCounted requeues more tasks than it names reasons for.
+func TestTasksThatAreKeptAreCounted(t *testing.T) {
+	r := newRig(t)
+	r.m.width = 200
+	r.answer(r.m.bulk(bulk.Request{
+		Action: bulk.Action{Verb: bulk.Delete},
+		Tasks:  r.running("mail", 7),
+	}))
+	r.wants("deleted 0 tasks; 7 kept; mail/mail-000: it is running")
 }
 
 func TestAStorageThatIsAwayIsSaid(t *testing.T) {
