@@ -48,12 +48,21 @@ func tallyList(by string) show.List[show.Tally] {
 				}
 				return dash(show.Text(*c.Value))
 			}},
-			{Name: "filter", Text: func(_ *show.Printer, c show.Tally) string { return show.Text(c.Filter) }},
+			{Name: "filter", Text: func(_ *show.Printer, c show.Tally) string {
+				if !printable(c) {
+					return "-"
+				}
+				return c.Filter
+			}},
 		},
 		Record: func(c show.Tally) any { return c },
 		ID:     func(c show.Tally) string { return c.Filter },
 	}
 }
+
+// printable reports whether a filter can be printed as it is. Printed in another way, it would choose other
+// tasks.
+func printable(c show.Tally) bool { return storage.PrintableText(c.Filter, len(c.Filter)) == c.Filter }
 
 // listTallies counts the tasks of a request by a property. given is the filter of the request, and most the
 // maximum number of values.
@@ -86,8 +95,17 @@ func (a *app) listTallies(
 		}
 	}
 	rows := talliesOf(given, by, tallies, without)
+	unprinted := 0
+	if show.Format(a.output) == show.IDs {
+		all := len(rows)
+		rows = slices.DeleteFunc(rows, func(c show.Tally) bool { return !printable(c) })
+		unprinted = all - len(rows)
+	}
 	if err := list(ctx, a, tallyList(by), rows[:min(len(rows), most)], "no task matches"); err != nil {
 		return err
+	}
+	if unprinted > 0 {
+		a.notef("left out: %s whose filter cannot be printed", show.Count(int64(unprinted), "value"))
 	}
 	if len(rows) > most {
 		a.notef("showing %s of %s", show.Number(int64(most)), show.Count(int64(len(rows)), "value"))

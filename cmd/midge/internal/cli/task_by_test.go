@@ -59,3 +59,28 @@ func TestTasksAreCountedByAProperty(t *testing.T) {
 		t.Errorf("got %s", got.err)
 	}
 }
+
+// TestAFilterThatCannotBePrintedIsLeftOut counts by a header with a value that would command the terminal, and
+// with one of two lines. A filter with other characters in their place would choose other tasks.
+func TestAFilterThatCannotBePrintedIsLeftOut(t *testing.T) {
+	r := newRig(t)
+	for id, value := range map[string]string{"a": "\x1b[31mred", "b": "two\nlines", "c": "x"} {
+		r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: id}, Kind: "k", Headers: map[string]string{"tag": value}})
+	}
+	const ids = "midge task ls --by header.tag -o ids"
+	if got := r.run(strings.TrimPrefix(ids, "midge ")); got.out != "header.tag:x\n" || !strings.Contains(got.err, "left out: 2 values whose filter cannot be printed") {
+		t.Errorf("%s: got %+v, want one filter and a message", ids, got)
+	}
+	const want = "TASKS  HEADER.TAG     FILTER\n" +
+		"    1  \\x1b[31mred  -\n    1  two\\nlines     -\n    1  x              header.tag:x\n"
+	if got := r.ok("task ls --by header.tag"); strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	var counts []show.Tally
+	r.decode("task ls --by header.tag -o json", &counts)
+	for _, c := range counts {
+		if listed := r.ok("task ls -o ids -- '" + c.Filter + "'"); strings.Count(listed, "\n") != 1 {
+			t.Errorf("the filter %q of JSON chooses %q, want one task", c.Filter, listed)
+		}
+	}
+}
