@@ -185,6 +185,10 @@ func (c *Config) single() (link, error) {
 		return link{}, c.badURL("host, port, database number and options that go-redis knows" + encoded)
 	case o.DB < 0:
 		return link{}, c.badURL("a database number of 0 or more")
+	case doubled(c.URL):
+		return link{}, c.badURL("each parameter once, and one database number")
+	case o.PoolSize < 0 || o.DialTimeout < 0 || o.MaxRetries < -1: // go-redis panics, or never dials or sends
+		return link{}, c.badURL("pool_size and dial_timeout above 0, and max_retries of -1 or more")
 	}
 	o.MaxRetries = orDefault(o.MaxRetries, retries)
 	o.DialerRetries = orDefault(o.DialerRetries, dials)
@@ -203,6 +207,26 @@ func (c *Config) single() (link, error) {
 		o.OnConnect = introduce
 	}
 	return link{client: goredis.NewClient(o), interrupts: in, unverified: unverified(o.TLSConfig)}, nil
+}
+
+// doubled reports whether the URL of one Redis has a parameter twice, or two database numbers.
+func doubled(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil {
+		return false // go-redis reports it
+	}
+	query := u.Query()
+	return twice(query) || u.Scheme != "unix" && strings.Trim(u.Path, "/") != "" && query.Has("db")
+}
+
+// twice reports whether a query has a parameter twice.
+func twice(query url.Values) bool {
+	for _, values := range query {
+		if len(values) > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // introduce has the server list a connection under midge's name. The connection works without the name if
@@ -276,20 +300,20 @@ func (c *Config) parseMany(port string) (m many, err error) {
 	return m, nil
 }
 
-// only reports whether the query has no other parameters than these.
+// only reports whether the query has no other parameters than these, and each once at most.
 func (m *many) only(names ...string) bool {
 	for name := range m.query {
 		if !slices.Contains(names, name) {
 			return false
 		}
 	}
-	return true
+	return !twice(m.query)
 }
 
 func (c *Config) sentinel() (link, error) {
 	m, err := c.parseMany("26379")
 	if err != nil || m.path == "" || !m.only("db", "sentinel_username", "sentinel_password") {
-		return link{}, c.badURL("sentinels, then /master, then db, sentinel_username, sentinel_password alone")
+		return link{}, c.badURL("sentinels, then /master, then db, sentinel_username, sentinel_password, each once")
 	}
 	db, err := strconv.Atoi(orDefault(m.query.Get("db"), "0"))
 	if err != nil || db < 0 {

@@ -146,6 +146,32 @@ func TestBadConfigIsRefusedWithoutItsSecrets(t *testing.T) {
 	}
 }
 
+// A parameter that stands twice, or a database beside another one, may not be the one that was meant. With the other
+// values go-redis panics, dials for no time at all, or sends nothing.
+func TestParametersThatCannotServeAreRefused(t *testing.T) {
+	for _, url := range []string{
+		"redis://h?db=1&db=2", "redis://h/1?db=2", "redis+sentinel://h/main?db=1&db=2", "rediss://h?client_name=a&client_name=a",
+		"redis://h?pool_size=-1", "redis://h?dial_timeout=0", "redis://h?dial_timeout=-1s", "redis://h?max_retries=-2",
+	} {
+		s, err := Open(t.Context(), Config{URL: url})
+		var invalid *storage.InvalidError
+		if s != nil || !errors.As(err, &invalid) {
+			t.Errorf("%s: got %v, %v; want an *InvalidError", url, s, err)
+		}
+	}
+	for _, url := range []string{
+		"redis://h/1", "redis://h/?db=1", "unix:///a.sock?db=1", "redis://h?pool_size=1&dial_timeout=1s&max_retries=-1",
+	} {
+		cfg := Config{URL: url}
+		l, err := cfg.connect()
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		_ = l.client.Close()
+	}
+}
+
 func TestNoPartOfAPasswordIsShown(t *testing.T) {
 	for _, url := range []string{
 		"redis://:hunt?er2@127.0.0.1:1", "redis://:hunt#er2@127.0.0.1:1", "redis://:hunt/er2@127.0.0.1:1",
