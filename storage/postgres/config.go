@@ -1,9 +1,11 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +39,7 @@ type Config struct {
 	// two more serve only leases and settles, and one serves the listener. Connections are made when
 	// they are needed; only a runner needs those for leases, settles and the listener. An idle client
 	// keeps two, and none after a minute or two. Servers show connections under the application_name
-	// of the URL, or as "midge".
+	// of the URL, or as "midge". If Connections is 0, the parameter pool_max_conns of the URL sets it.
 	Connections int
 	// ListenURL is the server to which the listener connects; default that of all other connections. It must
 	// lead to the same database. The listener needs a session of its own: behind a proxy that pools
@@ -64,9 +66,7 @@ func (c *Config) check() error {
 	if c.Schema == "" {
 		c.Schema = defaultSchema
 	}
-	if c.Connections == 0 {
-		c.Connections = defaultConnections
-	}
+	c.Connections = cmp.Or(c.Connections, c.connections(), defaultConnections)
 	if !schemaName.MatchString(c.Schema) || len(c.Schema) > 2 && c.Schema[:3] == "pg_" {
 		return storage.Invalid("Config.Schema", c.Schema,
 			"1 to 40 lower-case letters, digits and '_', not beginning with a digit or pg_")
@@ -81,6 +81,20 @@ func (c *Config) check() error {
 		return storage.Invalid("postgres.Config", "with ListenURL and NoListener both set", "one of them")
 	}
 	return c.Limits.Check()
+}
+
+// connections returns the parameter pool_max_conns of the URL, 0 for none. The function settings reports a
+// URL that cannot be parsed.
+func (c *Config) connections() int {
+	if c.URL == "" {
+		return 0
+	}
+	plain, err := pgx.ParseConfig(c.URL)
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(plain.RuntimeParams["pool_max_conns"])
+	return n
 }
 
 // urlParameters is the part of an error that describes the parameters of a URL.
@@ -170,7 +184,7 @@ func (c *Config) connect(
 	return pool, reserve, nil
 }
 
-// dial makes a connection outside of a pool, with the pool's settings and hook.
+// dial makes a connection outside of a pool, with the pool's settings and hooks.
 func dial(ctx context.Context, cfg *pgxpool.Config) (*pgx.Conn, error) {
 	conn := cfg.ConnConfig.Copy()
 	if cfg.BeforeConnect != nil { // the hook may fetch a password
@@ -181,6 +195,12 @@ func dial(ctx context.Context, cfg *pgxpool.Config) (*pgx.Conn, error) {
 	made, err := pgx.ConnectConfig(ctx, conn)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnsent, err)
+	}
+	if cfg.AfterConnect != nil { // the hook may set a role
+		if err := cfg.AfterConnect(ctx, made); err != nil {
+			hangUp(ctx, made)
+			return nil, fmt.Errorf("%w: %w", errUnsent, err)
+		}
 	}
 	return made, nil
 }

@@ -182,3 +182,6 @@ func (s *Storage) ClaimWaits(ctx context.Context, req storage.ClaimRequest) (cla
 	}
 	return c.Claimed, setting == "on", err
 }
+
+// Connections returns how many connections the storage uses for claims, inserts and reads at most.
+func (s *Storage) Connections() int32 { return s.pool.Config().MaxConns }
