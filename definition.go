@@ -32,10 +32,15 @@ type definition struct {
 type definitions struct {
 	byType   sync.Map
 	verifier codec.Verifier // is shown what is encoded; nil in production
+	prepared bool           // no BeforeEnqueue is called; false in production
 }
 
-// verify makes a storage that is a codec.Verifier see what is encoded.
-func (c *definitions) verify(store storage.Storage) { c.verifier, _ = store.(codec.Verifier) }
+// verify makes a storage that is a codec.Verifier see what is encoded. On a storage that is codec.Prepared,
+// jobs are not prepared.
+func (c *definitions) verify(store storage.Storage) {
+	c.verifier, _ = store.(codec.Verifier)
+	_, c.prepared = store.(codec.Prepared)
+}
 
 // of returns the definition of a job, which is a struct or a pointer to one.
 func (c *definitions) of(job any) (*definition, error) {
@@ -58,7 +63,7 @@ func (c *definitions) ofType(typ reflect.Type) (*definition, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.verifier = c.verifier
+	d.verifier, d.asks = c.verifier, d.asks && !c.prepared
 	c.byType.Store(typ, d)
 	return d, nil
 }

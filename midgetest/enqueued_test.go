@@ -1,6 +1,8 @@
 package midgetest_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"runtime"
@@ -275,5 +277,35 @@ func TestBadMatchesFail(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) { wantFailure(t, test.want, test.test) })
+	}
+}
+
+// tenant is a job whose BeforeEnqueue fills in a field, and counts its calls.
+type tenant struct{ Name string }
+
+type tenantKey struct{}
+
+var tenants int
+
+func (j *tenant) BeforeEnqueue(ctx context.Context) error {
+	tenants++
+	name, ok := ctx.Value(tenantKey{}).(string)
+	if !ok {
+		return errors.New("no tenant")
+	}
+	j.Name += name
+	return nil
+}
+
+// The job of a task was prepared when it was enqueued. With does not prepare it again to compute its unique key.
+func TestWithUniqueDoesNotPrepareAJobAgain(t *testing.T) {
+	k := midgetest.New(t, midgetest.Config{})
+	ctx := context.WithValue(t.Context(), tenantKey{}, "acme")
+	_, err := k.Client().Enqueue(ctx, tenant{}, midge.Unique{})
+	must(t, err)
+	tenants = 0
+	midgetest.RequireEnqueued[tenant](t, k.Client(), midgetest.With(midge.Unique{}))
+	if tenants != 0 {
+		t.Errorf("BeforeEnqueue was called %d times", tenants)
 	}
 }

@@ -217,13 +217,20 @@ func uniqueDiffers(ctx context.Context, t *midge.Task, job any, uniques []midge.
 	return ""
 }
 
-// insertOf returns the insert that enqueueing a job would send to the storage.
+// prepared is a storage for jobs that were enqueued before.
+type prepared struct{ storage.Storage }
+
+// Prepared is part of the interface, and never called.
+func (prepared) Prepared() {}
+
+// insertOf returns the insert that enqueueing a job would send to the storage. It does not call the job's
+// BeforeEnqueue.
 func insertOf(ctx context.Context, job any, opts []midge.Option) (storage.Insert, error) {
 	store, err := memory.Open(memory.Config{})
 	if err != nil {
 		return storage.Insert{}, err
 	}
-	client, err := midge.NewClient(store, midge.ClientConfig{MaxPayload: storage.MaxPayloadCap})
+	client, err := midge.NewClient(prepared{store}, midge.ClientConfig{MaxPayload: storage.MaxPayloadCap})
 	if err != nil {
 		return storage.Insert{}, err
 	}

@@ -51,6 +51,9 @@ type Verifier interface {
 	Verify(p Parameters, encoding string, payload []byte)
 }
 
+// Prepared is a storage of a test kit, for jobs whose methods BeforeEnqueue have been called already.
+type Prepared interface{ Prepared() }
+
 // Again decodes a job and encodes it again. The result is payload if the job comes back as it
 // was; differing orders of maps do not count.
 func (p Parameters) Again(encoding string, payload []byte) (again []byte, err error) {
