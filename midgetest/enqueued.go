@@ -73,7 +73,8 @@ func RequireNone[J any](t testing.TB, client *midge.Client, matches ...Match) {
 }
 
 // All returns the tasks with jobs of type J that match, in the order in which they were enqueued;
-// see [RequireEnqueued]. It ignores [Times].
+// see [RequireEnqueued]. Tasks of the same moment, as all are while the clock of a kit stands still,
+// come by their ids: ids that midge chooses ascend. It ignores [Times].
 func All[J any](t testing.TB, client *midge.Client, matches ...Match) []Enqueued[J] {
 	t.Helper()
 	return found[J](searchOf[J](t, client, matches))

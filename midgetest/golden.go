@@ -28,8 +28,9 @@ const updateVariable = "MIDGETEST_UPDATE"
 // such as testdata/jobs.json. It fails the test at once if a deploy of these jobs could not read
 // the tasks that wait: if a kind is gone and is no alias of another, or if a field of its
 // parameters was renamed or removed, or has another type that cannot hold its values. The failure names
-// each problem. It also warns of a field that this program reads by the tag `midge:"was=old"`: the
-// program before it runs new tasks with the field empty, unless the field keeps its stored name.
+// each problem. Kinds of [midge.HandleRaw] count as not registered, because they have no fields. Golden
+// also warns of a field that this program reads by the tag `midge:"was=old"`: the program before it runs
+// new tasks with the field empty, unless the field keeps its stored name.
 //
 // With MIDGETEST_UPDATE=1 in the environment, Golden writes the file instead. Do that first, then
 // when a kind or a field is new, and after an incompatible change once no task waits that the

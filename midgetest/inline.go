@@ -12,10 +12,13 @@ import (
 // Inline returns a client whose Enqueue runs the job before it returns, and then the tasks that the
 // job has enqueued or followed up: one attempt of each task that is due at once. Enqueue returns
 // its usual values: the failure of a job appears in the log of the test, and its retry waits for
-// Until, as scheduled tasks do.
+// Until, as scheduled tasks do. The test fails if a task cannot be claimed, because its kind is not
+// registered, or because a pause, a limit or a [midge.Throttle] holds it back: test these with
+// [Kit.Client] and [Kit.Drain].
 //
 // The client may be used in the handlers of an HTTP server; only one job runs at a time. Within a
-// job, pass it the context of the job.
+// job, pass it the context of the job. The tasks that the job then enqueues run after it, but after
+// [Kit.Work] and [Kit.WorkTask] only with the next Enqueue of the client, or with Drain.
 func (k *Kit) Inline() *midge.Client { return k.inline }
 
 // pending holds the tasks that an inline client is to run.

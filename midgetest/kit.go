@@ -42,6 +42,9 @@ type Config struct {
 //
 // In a bubble of testing/synctest the kit uses the bubble's clock, and sleeps to set it forward.
 //
+// A cancel of a task whose job runs does not end the context of the job, as it does in production: the
+// task is completed if the job returns nil, and else cancelled.
+//
 // A Kit must not be used by several goroutines at once; its clients may be.
 type Kit struct {
 	t        testing.TB
