@@ -30,8 +30,18 @@ func (c *Chart) span() time.Duration { return c.Step * time.Duration(len(c.Point
 // End returns the moment at which the chart ends.
 func (c *Chart) End() time.Time { return c.From.Add(c.span()) }
 
-// Zone returns the name of the time zone in which the chart shows moments: that of From.
-func (c *Chart) Zone() string { return c.From.Format("MST") }
+// Zone returns the name of the time zone in which the chart shows moments: that of From. If summer time
+// begins or ends in the chart, Zone returns both names, such as "CET/CEST".
+func (c *Chart) Zone() string {
+	const abbreviation = "MST"
+	name := c.From.Format(abbreviation)
+	for i := range c.Points {
+		if other := c.From.Add(time.Duration(i) * c.Step).Format(abbreviation); other != name {
+			return name + "/" + other
+		}
+	}
+	return name
+}
 
 // least is the part of a point that must have passed before the point has a rate.
 const least = 0.25

@@ -57,6 +57,40 @@ func TestTheMarksOfATimeAxis(t *testing.T) {
 	}
 }
 
+// TestTheZoneOfAChart checks charts in which summer time begins, ends, and does neither.
+func TestTheZoneOfAChart(t *testing.T) {
+	for _, c := range []struct {
+		zone, from string
+		points     int
+		want       string
+	}{
+		{"UTC", "2026-03-28 12:00", 48, "UTC"},
+		{"Europe/Berlin", "2026-03-28 12:00", 12, "CET"},
+		{"Europe/Berlin", "2026-03-28 12:00", 48, "CET/CEST"},
+		{"Europe/Berlin", "2026-03-28 05:00", 48, "CET/CEST"},
+		{"Europe/Berlin", "2026-10-24 12:00", 48, "CEST/CET"},
+		{"Europe/Berlin", "2026-03-01 12:00", 365 * 24, "CET/CEST"},
+		{"Asia/Tokyo", "2026-03-28 12:00", 365 * 24, "JST"},
+	} {
+		zone, err := time.LoadLocation(c.zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, err := time.ParseInLocation("2006-01-02 15:04", c.from, zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := &Chart{From: from, Step: time.Hour, Points: make([]sampler.Point, c.points)}
+		if got := of.Zone(); got != c.want {
+			t.Errorf("%d hours from %s in %s: the zone is %s, want %s", c.points, c.from, c.zone, got, c.want)
+		}
+		if got := string(of.Axis()); !strings.Contains(got, ">"+c.want+"</text>") || strings.Contains(c.want, "/") &&
+			slices.ContainsFunc(of.marks(), func(m mark) bool { return len(m.x) == len("90.00%") && m.x > "85" }) {
+			t.Errorf("%d hours from %s in %s: the axis is %s", c.points, c.from, c.zone, got)
+		}
+	}
+}
+
 func TestRoundRates(t *testing.T) {
 	for rate, want := range map[float64]float64{0.5: 0.5, 0.7: 0.5, 21: 20, 49: 20, 51: 50, 999: 500, 1000: 1000} {
 		if got := roundRate(rate); got != want {

@@ -180,6 +180,10 @@ func (c *Chart) marks() (marks []mark) {
 			step = s
 		}
 	}
+	last := 0.92 // behind it stands the zone
+	if strings.Contains(c.Zone(), "/") {
+		last = 0.85
+	}
 	zone, from := c.From.Location(), c.From
 	clock := time.Date(from.Year(), from.Month(), from.Day(), from.Hour(), from.Minute(), 0, 0, time.UTC)
 	clock = clock.Truncate(step)
@@ -190,7 +194,7 @@ func (c *Chart) marks() (marks []mark) {
 			break
 		}
 		x := float64(at.Sub(c.From)) / float64(span)
-		if x < 0.05 || x > 0.92 {
+		if x < 0.05 || x > last {
 			continue
 		}
 		text := at.Format("15:04")
