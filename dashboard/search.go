@@ -29,6 +29,7 @@ type hit struct {
 type searchData struct {
 	Query string
 	Hits  []hit
+	More  int // how many hits are shown, if there are more; else 0
 	Tasks []taskRow
 	// Missed is a sentence about why tasks may be missing, "" if all that the text names were looked up.
 	Missed string
@@ -72,7 +73,10 @@ func (s *server) search(w http.ResponseWriter, r *http.Request) {
 		for _, t := range tasks {
 			d.Tasks = append(d.Tasks, v.row(t))
 		}
-		d.Hits = v.hits(text, mostHits*4)
+		var more bool
+		if d.Hits, more = v.hits(text, mostHits*4); more {
+			d.More = len(d.Hits)
+		}
 		if text != "" {
 			words := filter.Quote(text)
 			d.Scan = v.scanURL(words)
@@ -107,7 +111,8 @@ func (s *server) suggest(w http.ResponseWriter, r *http.Request) {
 		for _, t := range tasks[:min(mostHits, len(tasks))] {
 			hits = append(hits, hit{"task", t.Ref.String(), v.TaskURL(t.Ref)})
 		}
-		hits = append(hits, v.hits(text, mostHits)...)
+		named, _ := v.hits(text, mostHits) // the page of the search has more
+		hits = append(hits, named...)
 		if words := filter.Quote(text); utf8.ValidString(text) {
 			hits = append(hits, hit{"scan", "Scan tasks for “" + text + "”", v.scanURL(words)})
 		}
@@ -136,20 +141,20 @@ func (f *found) add(what, label, url, names string) {
 }
 
 // hits finds queues, kinds, causes, schedules and runners by a part of their names. It returns at most as
-// many hits as most, and divides them among the sorts.
-func (v *view) hits(text string, most int) []hit {
+// many hits as most, divides them among the sorts, and reports whether there are more.
+func (v *view) hits(text string, most int) (hits []hit, more bool) {
 	text = strings.ToLower(text)
 	if text == "" || v.Sample == nil {
-		return nil
+		return nil, false
 	}
 	var sorts [][]hit
 	each := func(n int, add func(f *found, i int)) {
-		f := &found{text: text, most: most}
+		f := &found{text: text, most: most + 1} // so that dealt leaves one if there are more
 		for i := 0; i < n && !f.full(); i++ {
 			add(f, i)
 		}
 		all := slices.Concat(f.best, f.other)
-		sorts = append(sorts, all[:min(most, len(all))])
+		sorts = append(sorts, all[:min(f.most, len(all))])
 	}
 	s := v.Sample
 	each(len(s.Queues), func(f *found, i int) {
@@ -175,8 +180,8 @@ func (v *view) hits(text string, most int) []hit {
 		}
 		f.add("runner", label, v.URL("/runners/"+info.ID), info.ID+" "+info.Host)
 	})
-	hits, _ := dealt(sorts, most)
-	return hits
+	hits, left := dealt(sorts, most)
+	return hits, len(left) > 0
 }
 
 // dealt takes from all sorts in turn, at most as many as most. It returns what it took, and what it left,

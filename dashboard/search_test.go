@@ -127,3 +127,28 @@ func TestASearchThatIsCutShowsIt(t *testing.T) {
 		}
 	})
 }
+
+// TestASearchShowsThatItHasMoreResults searches for names in storages with as many queues as a page of results has,
+// and with one more.
+func TestASearchShowsThatItHasMoreResults(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		for queues, want := range map[int]bool{47: false, 48: false, 49: true, 100: true} {
+			s := open(t, "calm", as(access.Admin))
+			for i := range queues {
+				if err := s.Add(t.Context(), fmt.Sprintf("tenant-%03d", i), "k", 1, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			page := s.get("/search?q=tenant")
+			if got := strings.Contains(page, "These are the first 48 results."); got != want {
+				t.Errorf("%d queues: the page shows that there are more: %t, want %t", queues, got, want)
+			}
+			if hits := strings.Count(page, `<td class="n muted">queue</td>`); hits != min(48, queues) {
+				t.Errorf("%d queues: the page shows %d", queues, hits)
+			}
+			if page := s.get("/search?q=tenant-00"); strings.Contains(page, "These are the first") {
+				t.Errorf("%d queues: a search for ten shows that there are more", queues)
+			}
+		}
+	})
+}
