@@ -219,7 +219,7 @@ func TestAStorageThatIsCutOffInTheMiddle(t *testing.T) {
 	backup := filepath.Join(t.TempDir(), "tasks")
 	var lines strings.Builder
 	for i := range 450 {
-		fmt.Fprintf(&lines, `{"queue":"bulk","id":"t%04d","kind":"x","encoding":"json","payload":"e30=","crash_limit":3}`+"\n", i)
+		fmt.Fprintf(&lines, `{"queue":"bulk","id":"t%04d","kind":"x","encoding":"json","payload":"e30=","max_retries":20,"crash_limit":3,"state":"waiting"}`+"\n", i)
 	}
 	if err := os.WriteFile(backup, []byte(lines.String()), 0o600); err != nil {
 		t.Fatal(err)
