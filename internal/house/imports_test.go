@@ -199,7 +199,6 @@ var table = []rule{
 	{room: "internal/bulk", rooms: []string{"storage", "internal/filter", "internal/scan", "internal/payload", "internal/sleep"}, testRooms: []string{"storage/..."}},
 	{room: "internal/runner", rooms: []string{"storage", "internal/contain", "internal/schedule", "internal/sleep", "internal/steps", "internal/vitals"}},
 	{room: "internal/schedule", rooms: []string{"storage"}, modules: []string{"github.com/robfig/cron/v3"}},
-	{room: "internal/runtests", rooms: []string{"internal/testserver"}},         // finds the place for temporary files
 	{room: "internal/testserver", modules: []string{"github.com/jackc/pgx/v5"}}, // checks that a server answers
 	{
 		room:        "internal/pgfault",

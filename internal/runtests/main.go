@@ -18,48 +18,24 @@ import (
 	"os/signal"
 	"sync"
 	"time"
-
-	"github.com/midgehq/midge/internal/testserver"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	var err error
-	if start := time.Now(); len(os.Args) > 1 {
-		err = runAll(ctx, os.Stdout, []lane{{{args: os.Args[1:]}}}, nil, start)
-	} else {
-		err = inMemory(func() error {
-			lanes, shared, err := plan(ctx)
-			if err = errors.Join(err, compile(ctx)); err != nil {
-				return err
-			}
-			return runAll(ctx, os.Stdout, lanes, shared, start)
-		})
+	lanes, shared, err := []lane{{{args: os.Args[1:]}}}, []run(nil), error(nil)
+	start := time.Now()
+	if len(os.Args) == 1 {
+		lanes, shared, err = plan(ctx)
+		err = errors.Join(err, compile(ctx))
+	}
+	if err == nil {
+		err = runAll(ctx, os.Stdout, lanes, shared, start)
 	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "runtests:", err)
 		os.Exit(1)
 	}
-}
-
-// inMemory calls do while the temporary files of this program and of all that it starts are in memory: the
-// folders of the tests, and the test programs, which go test links there. System calls on them take less than
-// half the time. It changes nothing if there is no such place, or if TMPDIR names another one.
-func inMemory(do func() error) error {
-	parent := testserver.InMemory()
-	if parent == "" || os.Getenv("TMPDIR") != "" {
-		return do()
-	}
-	dir, err := os.MkdirTemp(parent, "midge-")
-	if err != nil {
-		return err
-	}
-	err = errors.Join(os.Chmod(dir, 0o755), os.Setenv("TMPDIR", dir)) // servers run under another account
-	if err == nil {
-		err = do()
-	}
-	return errors.Join(err, os.RemoveAll(dir), os.Unsetenv("TMPDIR"))
 }
 
 // runAll runs the lanes side by side, then the shared runs in as many lanes, and reports to out. It

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -13,8 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/midgehq/midge/internal/testserver"
 )
 
 const events = `
@@ -51,29 +48,6 @@ func TestReportCountsSkippedTests(t *testing.T) {
 	}
 	if _, err := rep.read(strings.NewReader("FAIL")); err == nil {
 		t.Error("read of text that is not JSON = nil, want an error")
-	}
-}
-
-func TestTemporaryFilesAreInMemory(t *testing.T) {
-	t.Setenv("TMPDIR", "")
-	before, want := os.TempDir(), errors.New("it fails")
-	var dir string
-	if err := inMemory(func() error { dir = os.TempDir(); return want }); !errors.Is(err, want) {
-		t.Errorf("got %v, want that of the tests", err)
-	}
-	if parent := testserver.InMemory(); parent != "" && filepath.Dir(dir) != parent || parent == "" && dir != before {
-		t.Errorf("the files are in %q", dir)
-	}
-	if _, err := os.Stat(dir); dir != before && !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the folder is left: %v", err)
-	}
-	if after := os.TempDir(); after != before {
-		t.Errorf("afterwards files are in %q, want %q", after, before)
-	}
-	t.Setenv("TMPDIR", t.TempDir())
-	own := os.TempDir()
-	if err := inMemory(func() error { dir = os.TempDir(); return nil }); err != nil || dir != own {
-		t.Errorf("the files are in %q, %v; want the folder %q of the user", dir, err, own)
 	}
 }
 

@@ -2,5 +2,5 @@
 
 package testserver
 
-// InMemory returns "": there is no directory whose files are in memory.
-func InMemory() string { return "" }
+// inMemory returns "": there is no directory whose files are in memory.
+func inMemory() string { return "" }

@@ -96,7 +96,7 @@ func startPostgres(
 	}
 	parent := ""
 	if options.Unsafe {
-		parent = InMemory()
+		parent = inMemory()
 	}
 	dir, err := os.MkdirTemp(parent, "midge-pg-")
 	if err != nil {
