@@ -175,8 +175,11 @@ function update(part, fresh) {
   replace(part, fresh);
 }
 
+// replace replaces a part or a row by a fresh one, in which the current row stays the current one.
 function replace(part, fresh) {
   const nodes = document.importNode(fresh, true);
+  const on = $('tr.on [data-open]', part)?.getAttribute('href');
+  if (on) $$('tr [data-open]', nodes).find(e => e.getAttribute('href') === on)?.closest('tr').classList.add('on');
   part.replaceWith(nodes);
   enhance(nodes);
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp/kb"
@@ -85,6 +86,26 @@ func TestAWalkByKeyboardAlone(t *testing.T) {
 	tb.keys(kb.Escape)
 	tb.sees(`!document.querySelector('dialog[open]')`)
 	tb.switchedOff()
+}
+
+// TestTheCurrentRowStaysCurrent changes the current row while the focus is elsewhere.
+func TestTheCurrentRowStaysCurrent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "calm")
+	tb := r.tab("/queues", "light")
+	tb.live()
+	tb.keys("j")
+	const current = `document.querySelector('tr.on [data-open]')?.getAttribute('href')`
+	row := eval[string](tb, current)
+	eval[bool](tb, `window.was = document.querySelector('tr.on'), document.activeElement.blur(), true`)
+	queue := strings.TrimPrefix(row, "/queues/")
+	if err := r.Add(t.Context(), queue, "send_welcome", 5, nil); err != nil {
+		t.Fatal(err)
+	}
+	tb.sees(`!window.was.isConnected`)
+	if got := eval[string](tb, current+` ?? ''`); got != row {
+		t.Errorf("after a change the current row is %q, want %q", got, row)
+	}
 }
 
 // switchedOff switches the keys off with the keyboard. The keys must do nothing until they are on again.
