@@ -163,7 +163,7 @@ func (c *cronSpec) next(after time.Time) time.Time {
 	from := after.In(c.zone).Truncate(time.Second).Add(time.Second)
 	last := from.Year() + searchYears
 	for from.Year() <= last {
-		begin, end := from.ZoneBounds()
+		begin, end := bounds(from)
 		offset := offsetOf(from)
 		wall := from.Add(offset).UTC()
 		if !begin.IsZero() {
@@ -187,6 +187,17 @@ func (c *cronSpec) next(after time.Time) time.Time {
 		from = end.In(c.zone)
 	}
 	return time.Time{}
+}
+
+// bounds returns when the offset at t began to hold and when it ends, zero for no beginning and no end.
+// If Go computes the changes of the clock by a rule, it takes each year for 365 days: on the last day of
+// a leap year ZoneBounds returns the beginning of that day as the end, and a search never went on.
+func bounds(t time.Time) (begin, end time.Time) {
+	begin, end = t.ZoneBounds()
+	if !end.IsZero() && !end.After(t) {
+		end = end.Add(24 * time.Hour)
+	}
+	return begin, end
 }
 
 // offsetOf returns how far the wall clock is ahead of UTC.

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -264,6 +265,27 @@ func TestImpossibleDatesAreFoundQuickly(t *testing.T) {
 			}
 			if best > 10*time.Millisecond {
 				t.Errorf("%s in %q: took %v, want at most 10ms", line, zone, best)
+			}
+		}
+	}
+}
+
+// From the end of the table of a zone on, Go computes the changes of the clock by a rule. The table of the
+// machine may end in 2037, or before today.
+func TestTheLastDayOfALeapYear(t *testing.T) {
+	for _, zone := range []string{"Europe/Paris", "America/New_York", "Australia/Sydney"} {
+		for _, year := range []int{2028, 2040, 2044} {
+			daily := mustSchedule(t, "cron 30 9 * * *", zone)
+			var want []time.Time
+			for day := range 6 {
+				want = append(want, time.Date(year, 12, 29+day, 9, 30, 0, 0, daily.cron.zone).UTC())
+			}
+			if got := between(daily, want[0].Add(-time.Second), want[5]); !slices.Equal(got, want) {
+				t.Errorf("%s: the ticks are %v, want %v", zone, got, want)
+			}
+			newYear := time.Date(year+1, 1, 1, 0, 0, 0, 0, daily.cron.zone)
+			if got := mustSchedule(t, "cron 0 0 1 1 *", zone).Next(want[0]); !got.Equal(newYear) {
+				t.Errorf("%s: the tick after %v is %v, want %v", zone, want[0], got, newYear)
 			}
 		}
 	}
