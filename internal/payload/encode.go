@@ -33,7 +33,7 @@ func Encode(encoding string, text []byte, like []byte) ([]byte, error) {
 
 // Edit writes the edited parameters of a task, with the types of its own as Encode does. Parameters that no
 // runner could decode may have the wrong types: a value of another type gets the type that it has in the
-// JSON, and so does every number.
+// JSON, and so does every number. Parameters that are damaged as a whole are replaced.
 func Edit(t *storage.Task, text []byte) ([]byte, error) {
 	return encode(t.Encoding, text, t.Payload, storage.Undecodable(t.Reason))
 }
@@ -57,13 +57,16 @@ func encode(encoding string, text, like []byte, free bool) ([]byte, error) {
 	w.write, w.free = encoding == codec.MessagePack, free
 	old := likeOf(nil)
 	if like != nil {
-		if err := check(encoding, like); err != nil {
+		err := check(encoding, like)
+		if err != nil && !free {
 			return nil, err
 		}
-		if encoding == codec.JSON {
+		if encoding == codec.JSON && err == nil {
 			like, _ = fromJSON(like) // it was checked
 		}
-		old = likeOf(like)
+		if err == nil {
+			old = likeOf(like)
+		}
 	}
 	if err := w.document(old); err != nil {
 		return nil, err

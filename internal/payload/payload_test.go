@@ -180,6 +180,25 @@ func TestAnEditOfAnotherTypeIsRefused(t *testing.T) {
 }
 
 // TestAnEditOfAnUndecodableTaskMayChangeTypes edits parameters whose types are the fault.
+func TestAnEditReplacesParametersThatNobodyCanRead(t *testing.T) {
+	for encoding, text := range map[string]string{codec.MessagePack: "\x82\xa2To\xa3a@", codec.JSON: `{"To":"a@`} {
+		task := storage.Task{Reason: storage.ReasonUndecodable + ": cut short"}
+		task.Encoding, task.Payload = encoding, []byte(text)
+		edited, err := Edit(&task, []byte(`{"To":"ann","Number":7}`))
+		var got struct {
+			To     string
+			Number int64
+		}
+		if err = errors.Join(err, codec.Decode(encoding, edited, &got)); err != nil || got.To != "ann" || got.Number != 7 {
+			t.Errorf("%s: got %+v, %v", encoding, got, err)
+		}
+		task.Reason = ""
+		if _, err := Edit(&task, []byte(`{"To":"ann"}`)); !errors.As(err, new(*DamagedError)) {
+			t.Errorf("%s: without the reason: %v, want a DamagedError", encoding, err)
+		}
+	}
+}
+
 func TestAnEditOfAnUndecodableTaskMayChangeTypes(t *testing.T) {
 	type fixed struct {
 		Number int64
