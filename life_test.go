@@ -259,7 +259,7 @@ func (*blocked) Enabled(zapcore.Level) bool          { return true }
 func (b *blocked) With([]zapcore.Field) zapcore.Core { return b }
 
 func (b *blocked) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if strings.Contains(e.Message, "starts again, crash") {
+	if strings.Contains(e.Message, "starts after crash") {
 		<-b.stuck
 	}
 	return c

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -373,6 +374,22 @@ func TestACrashLoopIsLogged(t *testing.T) {
 			if got := lines(about); len(got) != 1 || got[0] != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
+		}
+	})
+}
+
+// The starts after the first one follow a snooze, and no crash of their own.
+func TestAStartAfterACrashReportsNoNewCrash(t *testing.T) {
+	bubble(t, func(b *bench) {
+		logger, lines := logged()
+		task := b.enqueue("a")
+		b.crash()
+		b.recover()
+		b.run(midge.RunnerConfig{Logger: logger}, func(context.Context, work) error { return midge.Snooze(time.Minute) })
+		b.after(150 * time.Second)
+		want := "work " + task.Ref.String() + " starts after crash 1 of 3: a runner died with it, or was cut off"
+		if got := lines("crash"); !slices.Equal(got, []string{want, want, want}) {
+			t.Errorf("got %q, want three times %q", got, want)
 		}
 	})
 }

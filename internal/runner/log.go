@@ -75,9 +75,10 @@ func (l *lifeLog) started(r *Runner, d storage.Description) {
 	}
 }
 
-// crashed logs that a task that has lost a runner starts again.
+// crashed logs that a task that has lost a runner starts. The claim does not show whether another attempt was
+// between the crash and this start.
 func (l *lifeLog) crashed(a *Attempt) {
-	l.warn(fmt.Sprintf("%s starts again, crash %d of %d: its runner died with it, or was cut off",
+	l.warn(fmt.Sprintf("%s starts after crash %d of %d: a runner died with it, or was cut off",
 		l.about(a), a.Crashes, a.CrashLimit), l.of(a)...)
 }
 
