@@ -317,6 +317,33 @@ func TestADrainSaysWhatRunsAndWhatItGaveBack(t *testing.T) {
 	}
 }
 
+func TestADrainReportsACancelledTaskWhoseJobRunsOn(t *testing.T) {
+	bubble(t, func(b *bench) {
+		logger, lines := logged()
+		b.run(midge.RunnerConfig{Logger: logger, Grace: time.Second}, func(context.Context, work) error {
+			time.Sleep(time.Hour) // virtual
+			return nil
+		})
+		cancelled := b.enqueue("a")
+		b.enqueue("b")
+		b.after(time.Second)
+		if _, err := b.client.Cancel(b.Context(), cancelled.Ref); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.drain(); !errors.Is(err, midge.ErrGraceExceeded) {
+			t.Errorf("the drain returned %v, want an ErrGraceExceeded", err)
+		}
+		want := "work " + cancelled.Ref.String() + " cancelled: its job runs on after the grace period"
+		if got := lines("cancelled"); len(got) != 1 || got[0] != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if got := lines("stopped"); len(got) != 1 || !strings.HasSuffix(got[0], "2 still run, 1 given back") {
+			t.Errorf("got %q, want 2 that still run and 1 given back", got)
+		}
+		b.after(time.Hour)
+	})
+}
+
 func TestARetrySaysItsMomentWithDateAndZone(t *testing.T) {
 	bubble(t, func(b *bench) {
 		logger, lines := logged()

@@ -160,6 +160,8 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 	case outcome == storage.Fail && state == storage.Retry:
 		line = fmt.Sprintf("%s failed: %s, retry %d of %d in %v at %s", name, s.text(),
 			a.Retries+1, a.MaxRetries, rounded(delay), l.now().Add(delay).Format(time.RFC3339))
+	case state == storage.Cancelled && outcome == storage.Release && s.err == nil && s.took == 0:
+		line = name + " cancelled: " + released(s)
 	case state == storage.Cancelled:
 		line = fmt.Sprintf("%s cancelled, took %v", name, rounded(s.took))
 	case outcome == storage.Snooze:

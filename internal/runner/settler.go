@@ -349,10 +349,11 @@ func (s *settler) report(batch []settlement, applied []storage.Applied, toTell [
 		sm := &batch[i]
 		switch err := applied[i].Err; {
 		case err == nil:
-			if sm.outcome() == storage.Release && sm.as != OutcomeThrottled {
+			state := applied[i].Settled[0].State
+			if sm.outcome() == storage.Release && sm.as != OutcomeThrottled && state != storage.Cancelled {
 				s.released.Add(1)
 			}
-			s.log.settled(sm, applied[i].Settled[0].State)
+			s.log.settled(sm, state)
 			toTell = s.settledEnds(toTell, sm, &applied[i].Settled[0])
 			s.tellLeftOut(sm.attempt, sm.followUps(), applied[i].Inserted)
 		case errors.Is(err, storage.ErrLeaseLost):
