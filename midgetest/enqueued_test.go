@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -203,17 +204,6 @@ func TestFailuresListWhatWasEnqueued(t *testing.T) {
 		})
 }
 
-func TestNoneIsNotFoundInAMisfit(t *testing.T) {
-	client := newClient(t)
-	midgetest.RequireNone[mail](t, client)
-	enqueue(t, client, letter{To: 7})
-	text := failure(t, func(t testing.TB) { midgetest.RequireNone[mail](t, client) })
-	if !strings.HasPrefix(text, "midgetest: want no task of midgetest_test.mail, found 1 whose parameters do not fit; enqueued") {
-		t.Errorf("the failure is %q", text)
-	}
-	midgetest.RequireNone[sheet](t, client)
-}
-
 func TestFailuresAreShort(t *testing.T) {
 	client := newClient(t)
 	for range 30 {
@@ -237,6 +227,42 @@ func TestParametersThatDoNotFitAreTold(t *testing.T) {
 	if !strings.Contains(got, "map[Text: To:ann]: its parameters do not fit midgetest_test.letter: midge: decode") {
 		t.Errorf("the failure is %s", got)
 	}
+}
+
+// TestParametersThatDoNotFitMayMatch checks that no test passes because a task of its kind cannot be decoded.
+func TestParametersThatDoNotFitMayMatch(t *testing.T) {
+	client := newClient(t)
+	enqueue(t, client, mail{To: "ann"}, midge.Priority(3), midge.Unique{Key: "ann"})
+	enqueue(t, client, sheet{Pages: 3})
+	ofAnn := func(l letter) bool { return l.To == 1 }
+	for name, matches := range map[string][]midgetest.Match{
+		"any":      nil,
+		"params":   {midgetest.Params(letter{To: 1})},
+		"where":    {midgetest.Where(ofAnn)},
+		"priority": {midgetest.With(midge.Priority(3))},
+		"unique":   {midgetest.With(midge.Unique{Key: "ann"})},
+		"several":  {midgetest.Where(ofAnn), midgetest.With(midge.Priority(3))},
+	} {
+		for verb, test := range map[string]func(t testing.TB){
+			"RequireNone": func(t testing.TB) { midgetest.RequireNone[letter](t, client, matches...) },
+			"Times(0)": func(t testing.TB) {
+				midgetest.RequireEnqueued[letter](t, client, append(slices.Clip(matches), midgetest.Times(0))...)
+			},
+		} {
+			got := failure(t, test)
+			if !strings.Contains(got, ", found 0 and 1 whose parameters do not fit; enqueued and not ended:\n  mail ") {
+				t.Errorf("%s, %s: the failure is %q", verb, name, got)
+			}
+		}
+	}
+	midgetest.RequireNone[letter](t, client, midgetest.With(midge.Priority(4)))
+	midgetest.RequireNone[letter](t, client, midgetest.Where(ofAnn), midgetest.With(midge.To("elsewhere")))
+	enqueue(t, client, letter{To: 1})
+	got := failure(t, func(t testing.TB) { midgetest.RequireEnqueued[letter](t, client) })
+	if !strings.Contains(got, "found 1 and 1 whose parameters do not fit") {
+		t.Errorf("of two tasks one of which does not fit: %q", got)
+	}
+	midgetest.RequireEnqueued[letter](t, client, midgetest.With(midge.Priority(0)))
 }
 
 func TestAKindIsFoundByItsNewName(t *testing.T) {

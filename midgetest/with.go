@@ -202,7 +202,7 @@ func dueSaying(in *storage.Insert) saying {
 // uniqueDiffers returns how a task's unique key differs from the key that options set for its job;
 // "" if it does not.
 func uniqueDiffers(ctx context.Context, t *midge.Task, job any, uniques []midge.Option) string {
-	if len(uniques) == 0 {
+	if len(uniques) == 0 || job == nil {
 		return ""
 	}
 	in, err := insertOf(ctx, job, uniques)
