@@ -101,6 +101,11 @@ func (s *server) formed(next http.Handler) http.Handler {
 			s.fail(w, r, err)
 			return
 		}
+		for _, values := range r.PostForm { // a value that is kept must not keep the whole body
+			for i, value := range values {
+				values[i] = strings.Clone(value)
+			}
+		}
 		r.Form = r.PostForm // without the parameters of the address
 		next.ServeHTTP(w, r)
 	})

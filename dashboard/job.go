@@ -226,7 +226,6 @@ func (f *forms) take(id string) bool {
 	if f.sent == nil {
 		f.sent = map[string]bool{}
 	}
-	id = strings.Clone(id) // without the form in which it came
 	f.sent[id], f.last = true, append(f.last, id)
 	if len(f.last) > mostForms {
 		delete(f.sent, f.last[0])

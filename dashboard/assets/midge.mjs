@@ -141,14 +141,16 @@ async function refresh() {
     const {page, status} = await fetchPage(location.href);
     refreshedAt = Date.now();
     if (status < 500) setFound();
-    stale = status >= 500;
+    stale = status >= 500 || !page; // a proxy may answer with a plain text
     if (broken && page && page.body.dataset.broken === undefined) { location.reload(); return; }
     // The subject of the page is gone, or the login has ended: the browser opens the page that shows so.
-    if (status < 500 && $('[data-part]') && !(page && $('[data-part]', page))) { location.reload(); return; }
+    if (!stale && $('[data-part]') && !$('[data-part]', page)) { location.reload(); return; }
     const watch = page?.body.dataset.watch;
     if (status < 400 && watch) marks = JSON.parse(watch);
-    if (status < 500 && page) {
-      for (const part of $$('[data-part]')) update(part, $(`[data-part="${CSS.escape(part.dataset.part)}"]`, page));
+    if (!stale) {
+      for (const part of $$('[data-part]')) update(part, twin(part, page));
+      for (const fresh of $$('[data-part]', page)) if (!twin(fresh)) place(fresh);
+      updateButtons(page);
     }
     if (!frozen && !lostSince) setNotLost();
   } catch {
@@ -159,6 +161,34 @@ async function refresh() {
   }
 }
 
+// twin finds the part with the name of another one, or the only element of its tag and class.
+const twin = (e, from = document) => {
+  const name = e.dataset.part;
+  if (name) return $(`[data-part="${CSS.escape(name)}"]`, from);
+  const all = e.className ? $$(e.tagName + [...e.classList].map(c => `.${CSS.escape(c)}`).join(''), from) : [];
+  return all.length === 1 ? all[0] : null;
+};
+
+// place puts a part that the page does not have yet behind the element before it, or before the element behind it.
+function place(fresh) {
+  const before = fresh.previousElementSibling && twin(fresh.previousElementSibling);
+  const behind = fresh.nextElementSibling && twin(fresh.nextElementSibling);
+  if (!before && !behind) { location.reload(); return; }
+  const nodes = document.importNode(fresh, true);
+  if (before) before.after(nodes); else behind.before(nodes);
+  enhance(nodes);
+}
+
+// updateButtons replaces the buttons beside the title, which depend on the state of the subject.
+function updateButtons(page) {
+  const all = from => $$('.head .actions > :not(#live)', from);
+  const was = all(document), fresh = all(page);
+  if (was.length === fresh.length && was.every((e, i) => e.isEqualNode(fresh[i]))) return;
+  if (was.some(e => e.matches(':hover') || hasFocus(e))) { stale = true; return; }
+  for (const e of was) e.remove();
+  $('#live').before(...fresh.map(e => document.importNode(e, true)));
+}
+
 const hasFocus = part => part.contains(document.activeElement);
 const inUse = part => part.matches(':hover') || hasFocus(part) && part !== document.activeElement;
 
@@ -166,7 +196,10 @@ const inUse = part => part.matches(':hover') || hasFocus(part) && part !== docum
 // property fresh, unless the fresh one has data-end: what the part showed has ended. If it has also data-go, the
 // browser opens that page.
 function update(part, fresh) {
-  if (!fresh) return;
+  if (!fresh) { // the page has no such part any more
+    if (inUse(part)) stale = true; else part.remove();
+    return;
+  }
   if (fresh.dataset.go && part.dataset.end === undefined) { location.href = fresh.dataset.go; return; }
   keepOpen(part, fresh);
   if (part.isEqualNode(fresh)) { part.fresh = null; return; }

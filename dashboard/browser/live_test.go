@@ -269,6 +269,44 @@ func TestAPageShowsThatItsSubjectIsGone(t *testing.T) {
 	tb.sees(`!document.querySelector('[data-part=verdict]')`)
 }
 
+// TestPartsComeAndGoWithTheirSubject pauses and resumes the queue of an open page, sets a limit and enqueues into a first
+// partition. The page shows each change in its place, without being loaded anew.
+func TestPartsComeAndGoWithTheirSubject(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "calm")
+	tb := r.tab("/queues/mail", "light")
+	tb.live()
+	eval[bool](tb, `window.stays = true`)
+	configure := func(s storage.Settings) {
+		if err := r.Session.Configure(t.Context(), "mail", s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const pause, button = `document.querySelector('[data-part=pause]')`, `document.querySelector('[data-hotkey=p]').textContent`
+	for range 2 {
+		configure(storage.Settings{Pause: &storage.Pause{On: true}})
+		tb.sees(pause + `?.nextElementSibling.dataset.part === 'states' && ` + button + ` === 'Resume'`)
+		configure(storage.Settings{Pause: &storage.Pause{}})
+		tb.sees(`!` + pause + ` && ` + button + ` === 'Pause'`)
+	}
+	if err := r.Session.SetLimit(t.Context(), "mail", storage.Limit{Concurrency: 3}); err != nil {
+		t.Fatal(err)
+	}
+	configure(storage.Settings{Pause: &storage.Pause{On: true}})
+	const order = `[...document.querySelectorAll('main [data-part]')].map(e => e.dataset.part).join(' ')`
+	tb.sees(order + `.startsWith('pause limit states figures')`)
+	in := storage.Insert{
+		Ref: storage.Ref{Queue: "mail", ID: "keyed"}, Kind: "send_welcome", Encoding: "json", Payload: []byte("{}"), Partition: "acme", CrashLimit: 3,
+	}
+	if _, err := r.Session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}}); err != nil {
+		t.Fatal(err)
+	}
+	tb.sees(order + `.endsWith(' partitions')`)
+	if !eval[bool](tb, `window.stays === true`) {
+		t.Error("the page was loaded anew")
+	}
+}
+
 // TestAPageShowsThatTheLoginHasEnded ends the login of the user of an open page.
 func TestAPageShowsThatTheLoginHasEnded(t *testing.T) {
 	t.Parallel()
