@@ -17,7 +17,7 @@ const mostCuts = 32
 // values are the values that conceal replaces.
 type values struct {
 	sorted []string
-	within []int // for each value, the place of the longest other one with which it begins, -1 for none
+	within []int // for each value, the place of the longest other value with which it begins, or -1
 }
 
 func sortedValues(found []string) values {
@@ -40,8 +40,8 @@ func (v values) begin(at int, text string) int {
 }
 
 // conceal returns a text in which Hidden replaces each of the values, and each part of a value of at least
-// leastConcealed bytes that is left where the text was cut. Its time hardly grows with the number of values,
-// except for a text that was cut.
+// leastConcealed bytes that is left at a cut of the text. The time that it takes hardly grows with the number
+// of values, except for a text that was cut.
 func (v values) conceal(text string) string {
 	var hidden []bool // for each byte of the text, nil for none
 	hide := func(begin, size int) {

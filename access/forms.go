@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// forms collects the forms in which a program prints hidden values: those of the packages fmt, strconv,
+// forms collects the forms in which a program prints hidden values with the packages fmt, strconv,
 // encoding/json, net/url and time.
 type forms []string
 

@@ -104,7 +104,7 @@ func TestTodayHasTheWorkOfTheLastHour(t *testing.T) {
 		if done, _ := v.chartOf("", "1h").Sums(); done < 1900 || !strings.Contains(calm, n+format.NBSP+"tasks done since 17:00") {
 			t.Errorf("the figure is %q, and the calm %q", figure, calm)
 		}
-		v.Now = v.Now.In(time.FixedZone("east", 7*3600-120)) // where the day began two minutes after these tasks
+		v.Now = v.Now.In(time.FixedZone("east", 7*3600-120)) // its day began two minutes after these tasks
 		want := v.Now.AddDate(0, 0, -1).Format("Jan"+format.NBSP+"2") + format.NBSP + "23:58"
 		if calm := v.calm(t.Context()); !strings.Contains(calm, "tasks done since "+want) {
 			t.Errorf("in a zone of another day the calm is %q, want since %s", calm, want)

@@ -66,7 +66,7 @@ func (a *app) callbackFile(path string) (c *callbacks, allow []string, err error
 		return nil, nil, storage.Invalid("kinds in the file of --config", "none", "at least one")
 	}
 	c = &callbacks{kinds: make(map[string]callback.Config, len(file.Kinds)), queues: file.Queues}
-	if c.concurrency, err = aboveZero("concurrency", file.Concurrency); err != nil {
+	if c.concurrency, err = notZero("concurrency", file.Concurrency); err != nil {
 		return nil, nil, err
 	}
 	for kind := range file.Kinds {
@@ -80,7 +80,7 @@ func (a *app) callbackFile(path string) (c *callbacks, allow []string, err error
 // callbackOf makes the configuration of a kind. A path begins at the folder.
 func (a *app) callbackOf(k callbackKind, folder string) (cfg callback.Config, err error) {
 	cfg = callback.Config{URL: k.URL, Unsigned: k.Unsigned, Headers: k.Headers}
-	if cfg.PerHost, err = aboveZero("per_host", k.PerHost); err != nil {
+	if cfg.PerHost, err = notZero("per_host", k.PerHost); err != nil {
 		return cfg, err
 	}
 	if k.Timeout != "" {
@@ -88,7 +88,7 @@ func (a *app) callbackOf(k callbackKind, folder string) (cfg callback.Config, er
 		if err := timeout.Set(k.Timeout); err != nil {
 			return cfg, fmt.Errorf("the timeout: %w", err)
 		}
-		if cfg.Timeout, err = aboveZero("timeout", &timeout.Duration); err != nil {
+		if cfg.Timeout, err = notZero("timeout", &timeout.Duration); err != nil {
 			return cfg, err
 		}
 	}
@@ -96,9 +96,9 @@ func (a *app) callbackOf(k callbackKind, folder string) (cfg callback.Config, er
 	return cfg, err
 }
 
-// aboveZero returns a value of the file of --config, 0 for none. It refuses a zero that stands there, which
-// would be the default, too.
-func aboveZero[N int | time.Duration](what string, n *N) (N, error) {
+// notZero returns a value of the file of --config, 0 if the file has none. It refuses a zero in the file,
+// because a zero means the default.
+func notZero[N int | time.Duration](what string, n *N) (N, error) {
 	switch {
 	case n == nil:
 		return 0, nil

@@ -127,8 +127,8 @@ func TestAnActionIsDoneToNoMoreTasksThanWereConfirmed(t *testing.T) {
 	}
 }
 
-// TestAnEmptyStandardInputNamesNothing has another program fail that was to write the names. A wait for its
-// tasks must not report that all of them have completed.
+// TestAnEmptyStandardInputNamesNothing has another program fail before it writes the names. A wait for its tasks must
+// not report that all tasks have completed.
 func TestAnEmptyStandardInputNamesNothing(t *testing.T) {
 	r := newRig(t)
 	for _, line := range []string{

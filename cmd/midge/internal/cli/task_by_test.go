@@ -61,7 +61,7 @@ func TestTasksAreCountedByAProperty(t *testing.T) {
 }
 
 // TestAFilterThatCannotBePrintedIsLeftOut counts by a header with a value that would command the terminal, and
-// with one of two lines. A filter with other characters in their place would choose other tasks.
+// with a value of two lines. A filter with other characters in their place would choose other tasks.
 func TestAFilterThatCannotBePrintedIsLeftOut(t *testing.T) {
 	r := newRig(t)
 	for id, value := range map[string]string{"a": "\x1b[31mred", "b": "two\nlines", "c": "x"} {

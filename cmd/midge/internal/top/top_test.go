@@ -364,7 +364,7 @@ func TestAKeyChangesNoMoreTasksThanItAskedAbout(t *testing.T) {
 	}
 }
 
-// once fails each call of Apply behind the first one that changes several tasks.
+// once fails each call of Apply after the first call that changes several tasks.
 type once struct {
 	storage.Storage
 
